@@ -1,0 +1,15 @@
+//! Real Kubernetes parts for tests: which ones there are and where their builds are kept (`catalogue`), and throw-away
+//! control planes made of them on free loopback ports (`control_plane`), with a small blocking HTTPS client to ask them things.
+//! Building is `cargo xtask components`; nothing here compiles Go or reaches beyond the loopback interface.
+
+mod catalogue;
+mod certificates;
+pub mod client;
+mod control_plane;
+mod error;
+mod launch;
+mod process;
+
+pub use catalogue::{Component, Components, GoToolchain, Paths, Recipe, cache_root};
+pub use control_plane::{ControlPlane, Options};
+pub use error::Error;
