@@ -1,1 +1,37 @@
-fn main() {}
+//! Chores of the house that are not part of the product: `cargo xtask components` builds the real parts that tests run against.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+mod components;
+
+#[derive(Parser)]
+#[command(
+    name = "cargo xtask",
+    about = "Chores of the Afloat workspace",
+    disable_help_subcommand = true
+)]
+struct Arguments {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Subcommand)]
+enum Chore {
+    /// Build etcd, kube-apiserver, kubectl and the other real parts into the cache
+    Components(components::Arguments),
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().chore {
+        Chore::Components(arguments) => components::run(&arguments),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -35,7 +35,13 @@ pub struct Component {
 }
 
 const fn kubernetes(name: &'static str, package: &'static str) -> Component {
-    Component { name, wrapper: "kubernetes-1.36", package, module: "k8s.io/kubernetes", stamp: Stamp::Kubernetes }
+    Component {
+        name,
+        wrapper: "kubernetes-1.36",
+        package,
+        module: "k8s.io/kubernetes",
+        stamp: Stamp::Kubernetes,
+    }
 }
 
 /// All components, in the order in which they are built. A new one is a line here and an import in its wrapper's `tools.go`.
@@ -49,7 +55,10 @@ const CATALOGUE: &[Component] = &[
     },
     kubernetes("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
     kubernetes("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
-    kubernetes("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager"),
+    kubernetes(
+        "kube-controller-manager",
+        "k8s.io/kubernetes/cmd/kube-controller-manager",
+    ),
     kubernetes("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"),
 ];
 
@@ -60,10 +69,17 @@ impl Component {
     }
 
     pub fn named(name: &str) -> Result<&'static Self, Error> {
-        CATALOGUE.iter().find(|component| component.name == name).ok_or_else(|| Error::UnknownComponent {
-            name: name.to_owned(),
-            known: CATALOGUE.iter().map(|component| component.name).collect::<Vec<_>>().join(", "),
-        })
+        CATALOGUE
+            .iter()
+            .find(|component| component.name == name)
+            .ok_or_else(|| Error::UnknownComponent {
+                name: name.to_owned(),
+                known: CATALOGUE
+                    .iter()
+                    .map(|component| component.name)
+                    .collect::<Vec<_>>()
+                    .join(", "),
+            })
     }
 
     /// What to run to build it, read from its wrapper module.
@@ -74,7 +90,12 @@ impl Component {
             path: folder.join("go.mod"),
             message: format!("requires no {}", self.module),
         })?;
-        let go = go_mod.lines().find_map(|line| line.strip_prefix("go ")).unwrap_or("1.0").trim().to_owned();
+        let go = go_mod
+            .lines()
+            .find_map(|line| line.strip_prefix("go "))
+            .unwrap_or("1.0")
+            .trim()
+            .to_owned();
         let mut inputs = Sha256::new();
         for file in ["go.mod", "go.sum", "main.go"] {
             let path = folder.join(file);
@@ -129,7 +150,10 @@ impl Recipe {
     pub fn folder_in(&self, cache: &Path, toolchain: &GoToolchain) -> PathBuf {
         let digest = Sha256::digest(format!("{}\0{}\0CGO_ENABLED=0", self.inputs, toolchain.version));
         let key = format!("{:x}", HexOf(&digest));
-        cache.join("components").join(self.component.name).join(format!("{}-{}", self.version, &key[..12]))
+        cache
+            .join("components")
+            .join(self.component.name)
+            .join(format!("{}-{}", self.version, &key[..12]))
     }
 
     pub fn binary_in(&self, cache: &Path, toolchain: &GoToolchain) -> PathBuf {
@@ -152,14 +176,20 @@ impl GoToolchain {
             .args(["env", "GOVERSION"])
             .current_dir(&recipe.folder)
             .output()
-            .map_err(|error| Error::Go(format!("Go {needed} or newer is needed, and `go` does not start: {error}")))?;
+            .map_err(|error| {
+                Error::Go(format!(
+                    "Go {needed} or newer is needed, and `go` does not start: {error}"
+                ))
+            })?;
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr);
             return Err(Error::Go(format!("Go {needed} or newer is needed: {}", said.trim())));
         }
         let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
         if numbers(version.trim_start_matches("go")) < numbers(needed) {
-            return Err(Error::Go(format!("Go {needed} or newer is needed, {version} is on the PATH")));
+            return Err(Error::Go(format!(
+                "Go {needed} or newer is needed, {version} is on the PATH"
+            )));
         }
         Ok(Self { version })
     }
@@ -173,7 +203,12 @@ pub struct Paths {
 
 impl Paths {
     pub fn of(&self, name: &str) -> Result<&Path, Error> {
-        self.binaries.get(name).map(PathBuf::as_path).ok_or_else(|| Error::NotBuilt { missing: vec![name.to_owned()] })
+        self.binaries
+            .get(name)
+            .map(PathBuf::as_path)
+            .ok_or_else(|| Error::NotBuilt {
+                missing: vec![name.to_owned()],
+            })
     }
 }
 
@@ -194,13 +229,12 @@ impl Components {
         let mut missing = Vec::new();
         for name in names {
             let component = Component::named(name)?;
-            let (binary, wanted) = match &given {
-                Some(folder) => (folder.join(name), format!("{name} (in {})", folder.display())),
-                None => {
-                    let recipe = component.recipe()?;
-                    let binary = recipe.binary_in(&cache_root()?, &GoToolchain::find(&recipe)?);
-                    (binary, format!("{name} {}", recipe.version))
-                }
+            let (binary, wanted) = if let Some(folder) = &given {
+                (folder.join(name), format!("{name} (in {})", folder.display()))
+            } else {
+                let recipe = component.recipe()?;
+                let binary = recipe.binary_in(&cache_root()?, &GoToolchain::find(&recipe)?);
+                (binary, format!("{name} {}", recipe.version))
             };
             if binary.is_file() {
                 binaries.insert(component.name, binary);
@@ -208,7 +242,11 @@ impl Components {
                 missing.push(wanted);
             }
         }
-        if missing.is_empty() { Ok(Paths { binaries }) } else { Err(Error::NotBuilt { missing }) }
+        if missing.is_empty() {
+            Ok(Paths { binaries })
+        } else {
+            Err(Error::NotBuilt { missing })
+        }
     }
 }
 
@@ -231,12 +269,17 @@ fn read(path: &Path) -> Result<String, Error> {
 
 /// The version in `require MODULE VERSION`, alone or in a block; a `replace` line with `=>` is not one.
 fn required_version(go_mod: &str, module: &str) -> Option<String> {
-    go_mod.lines().map(|line| line.trim_start_matches("require ").split_whitespace().collect::<Vec<_>>()).find_map(
-        |words| match words.as_slice() {
+    go_mod
+        .lines()
+        .map(|line| {
+            line.trim_start_matches("require ")
+                .split_whitespace()
+                .collect::<Vec<_>>()
+        })
+        .find_map(|words| match words.as_slice() {
             [name, version, ..] if *name == module && version.starts_with('v') => Some((*version).to_owned()),
             _ => None,
-        },
-    )
+        })
 }
 
 fn link_flags(stamp: Stamp, version: &str) -> String {
@@ -274,7 +317,12 @@ mod tests {
     fn every_component_has_a_version_from_its_wrapper() {
         for component in Component::all() {
             let recipe = component.recipe().unwrap();
-            assert!(recipe.version.starts_with('v'), "{}: {}", component.name, recipe.version);
+            assert!(
+                recipe.version.starts_with('v'),
+                "{}: {}",
+                component.name,
+                recipe.version
+            );
             assert_eq!(numbers(&recipe.go).len(), 3, "{}", recipe.go);
         }
     }
@@ -290,7 +338,12 @@ mod tests {
     fn the_cache_folder_changes_with_the_go_version() {
         let recipe = Component::named("etcd").unwrap().recipe().unwrap();
         let folder = |version: &str| {
-            recipe.folder_in(Path::new("/cache"), &GoToolchain { version: version.to_owned() })
+            recipe.folder_in(
+                Path::new("/cache"),
+                &GoToolchain {
+                    version: version.to_owned(),
+                },
+            )
         };
         assert_ne!(folder("go1.26.8"), folder("go1.26.9"));
         assert_eq!(folder("go1.26.8"), folder("go1.26.8"));
@@ -299,13 +352,19 @@ mod tests {
     #[test]
     fn kubernetes_binaries_carry_their_version() {
         let flags = link_flags(Stamp::Kubernetes, "v1.36.3");
-        assert!(flags.contains("version.gitVersion=v1.36.3") && flags.contains("gitMinor=36"), "{flags}");
+        assert!(
+            flags.contains("version.gitVersion=v1.36.3") && flags.contains("gitMinor=36"),
+            "{flags}"
+        );
     }
 
     #[test]
     fn an_unknown_name_lists_the_known_ones() {
         let message = Component::named("kubeletd").unwrap_err().to_string();
-        assert!(message.contains("kubeletd") && message.contains("kube-apiserver"), "{message}");
+        assert!(
+            message.contains("kubeletd") && message.contains("kube-apiserver"),
+            "{message}"
+        );
     }
 
     #[test]

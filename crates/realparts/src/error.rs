@@ -20,11 +20,20 @@ pub enum Error {
     #[error("certificates for the control plane: {0}")]
     Certificates(#[from] rcgen::Error),
     #[error("{program} could not be started: {source}\n  help: {help}")]
-    Spawn { program: String, source: io::Error, help: &'static str },
+    Spawn {
+        program: String,
+        source: io::Error,
+        help: &'static str,
+    },
     #[error("{name} ended by itself ({status}); the end of its log:\n{tail}")]
     Ended { name: String, status: String, tail: String },
     #[error("{name} was not ready after {seconds}s: {last}; the end of its log:\n{tail}")]
-    NotReady { name: String, seconds: u64, last: String, tail: String },
+    NotReady {
+        name: String,
+        seconds: u64,
+        last: String,
+        tail: String,
+    },
     #[error("request to {address}: {message}")]
     Http { address: String, message: String },
 }
