@@ -1,0 +1,58 @@
+//! Annotation and taint keys that Afloat writes or reads. Label keys are in [`crate::labels`].
+
+/// On a Node: holds it back before it is disrupted. Removing it lets the node go on.
+pub const PAUSE: &str = "afloat.dev/pause";
+/// On a Node: uid of the upgrade that cordoned it. Only a node with it is uncordoned at the end.
+pub const CORDONED_BY: &str = "afloat.dev/cordoned-by";
+/// On an object that was paused for an upgrade: uid of the upgrade. Only an object with it is resumed at the end.
+pub const PAUSED_BY: &str = "afloat.dev/paused-by";
+/// On a ClusterUpgrade: only the CLI may start it.
+pub const MANAGED_BY_CLI: &str = "afloat.dev/managed-by-cli";
+
+/// Cluster API: pauses the controllers of an object.
+pub const CAPI_PAUSED: &str = "cluster.x-k8s.io/paused";
+/// Cluster API: a MachineHealthCheck leaves the Machine alone.
+pub const CAPI_SKIP_REMEDIATION: &str = "cluster.x-k8s.io/skip-remediation";
+/// Cluster API: the Machine is to be remediated.
+pub const CAPI_REMEDIATE: &str = "cluster.x-k8s.io/remediate-machine";
+/// Cluster API: the Machine is deleted first at the next scaling down.
+pub const CAPI_DELETE: &str = "cluster.x-k8s.io/delete-machine";
+/// Cluster API: the Machine, or one of its objects, is being updated in place.
+pub const CAPI_UPDATE_IN_PROGRESS: &str = "in-place-updates.internal.cluster.x-k8s.io/update-in-progress";
+/// Cluster API: hooks that have to be called for an object, as a list with commas.
+pub const CAPI_PENDING_HOOKS: &str = "runtime.cluster.x-k8s.io/pending-hooks";
+
+/// Rancher asks, on a plan secret: may the node be drained?
+pub const RANCHER_PRE_DRAIN: &str = "rke.cattle.io/pre-drain";
+/// Rancher asks, on a plan secret: is the work after the drain done?
+pub const RANCHER_POST_DRAIN: &str = "rke.cattle.io/post-drain";
+/// The answer to [`RANCHER_PRE_DRAIN`]: the value copied.
+pub const HARVESTER_PRE_HOOK: &str = "harvesterhci.io/pre-hook";
+/// The answer to [`RANCHER_POST_DRAIN`]: the value copied.
+pub const HARVESTER_POST_HOOK: &str = "harvesterhci.io/post-hook";
+
+/// Harvester, on a Node: holds it back before its pre-drain Job. The one truth about a node's pause.
+pub const HARVESTER_NODE_PAUSE: &str = "harvesterhci.io/node-upgrade-pause";
+/// Harvester, on an Upgrade: JSON map from node to `pause` or `unpause`; honoured as another way to write the node's annotation.
+pub const HARVESTER_PAUSE_MAP: &str = "harvesterhci.io/node-upgrade-pause-map";
+/// Harvester, on a Node: the operating system it has to come back with.
+pub const HARVESTER_PENDING_OS_IMAGE: &str = "harvesterhci.io/pendingOSImage";
+/// Harvester, on an Upgrade: Longhorn's `replica-replenishment-wait-interval` as it was before.
+pub const HARVESTER_REPLENISHMENT_WAIT: &str = "harvesterhci.io/replica-replenishment-wait-interval";
+/// Harvester, on an Upgrade: `true` skips the check of versions.
+pub const HARVESTER_SKIP_VERSION_CHECK: &str = "harvesterhci.io/skip-version-check";
+/// Harvester, on an Upgrade: `true` skips the checks of the webhook.
+pub const HARVESTER_SKIP_WEBHOOK: &str = "harvesterhci.io/skipWebhook";
+/// Harvester, on an Upgrade: not empty, detached volumes with one replica are no finding.
+pub const HARVESTER_SKIP_SINGLE_REPLICA: &str = "harvesterhci.io/skipSingleReplicaDetachedVol";
+/// Harvester, on an Upgrade: `true` skips the check of disk space.
+pub const HARVESTER_SKIP_DISK_CHECK: &str = "harvesterhci.io/skipGarbageCollectionThresholdCheck";
+/// Harvester, on an Upgrade: how many days certificates must still be valid, 7 where absent.
+pub const HARVESTER_MIN_CERTS_DAYS: &str = "harvesterhci.io/minCertsExpirationInDay";
+/// Harvester, on an Upgrade: `true` lets nodes join during it.
+pub const HARVESTER_ALLOW_NODE_JOIN: &str = "harvesterhci.io/allow-node-join";
+
+/// Taint that makes KubeVirt move virtual machines away.
+pub const KUBEVIRT_DRAIN_TAINT: &str = "kubevirt.io/drain";
+/// Value of [`KUBEVIRT_DRAIN_TAINT`]; its effect is `NoSchedule`.
+pub const KUBEVIRT_DRAIN_TAINT_VALUE: &str = "draining";

@@ -1,0 +1,48 @@
+//! The kinds that carry an in-place upgrade of kubeadm nodes: one for the control plane, one for each group of workers,
+//! one for each node. The operator creates them; a person reads them. What a person writes is in [`crate::clusterupgrade`].
+
+mod control_plane;
+mod node;
+mod workers;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube_derive::KubeSchema;
+use serde::{Deserialize, Serialize};
+
+pub use control_plane::*;
+pub use node::*;
+pub use workers::*;
+
+/// How far a control plane or a group of workers is.
+#[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(crates(kube_core = "::kube_core"))]
+pub struct GroupUpgradeStatus {
+    /// The generation of the spec this status was decided on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// How many machines have to be upgraded.
+    #[schemars(range(min = 0))]
+    #[serde(default)]
+    pub require_upgrade: i64,
+    /// How many of them are at the target and seen to work.
+    #[schemars(range(min = 0))]
+    #[serde(default)]
+    pub upgraded: i64,
+    /// How many failed and were set aside.
+    #[schemars(range(min = 0))]
+    #[serde(default)]
+    pub failed: i64,
+    /// Whether all are at the target and seen to work.
+    #[serde(default)]
+    pub ready: bool,
+    /// Names of the nodes that are being upgraded now.
+    #[schemars(length(max = 500), inner(length(max = 253)))]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ::kube_core::ListMerge::Set)]
+    pub in_flight: Vec<String>,
+    /// Conditions, one per type.
+    #[schemars(schema_with = "crate::schema::conditions")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+}
