@@ -101,6 +101,8 @@ pub struct Node {
     pub list_type: ListType,
     /// `x-kubernetes-map-type: atomic`: a map or struct that is owned as a whole.
     pub atomic_map: bool,
+    /// `x-kubernetes-map-type: granular`: said beside a reference, it undoes the component's `atomic`.
+    pub granular_map: bool,
     pub patch: PatchStrategy,
     pub preserve_unknown: bool,
     pub embedded_resource: bool,
@@ -182,6 +184,7 @@ impl SchemaSet {
             self.nodes[index] = Node {
                 description: own.description.or(base.description),
                 default: own.default.or(base.default),
+                atomic_map: own.atomic_map || (base.atomic_map && !own.granular_map),
                 patch: if own.patch == PatchStrategy::default() { base.patch } else { own.patch },
                 ..base
             };
@@ -232,6 +235,7 @@ impl SchemaSet {
             limits: limits(fields),
             list_type: list_type(fields),
             atomic_map: text(fields, "x-kubernetes-map-type") == Some("atomic"),
+            granular_map: text(fields, "x-kubernetes-map-type") == Some("granular"),
             patch: patch_strategy(fields),
             preserve_unknown: flag(fields, "x-kubernetes-preserve-unknown-fields"),
             embedded_resource: flag(fields, "x-kubernetes-embedded-resource"),
