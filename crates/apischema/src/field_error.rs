@@ -130,9 +130,15 @@ pub struct FieldError {
 
 impl FieldError {
     pub fn new(kind: ErrorKind, path: &Path, bad_value: Option<Value>, detail: impl Into<String>) -> Self {
+        // A place before any field is no place at all, which Go prints so.
+        let place = if path.0.is_empty() {
+            "<nil>".to_owned()
+        } else {
+            path.0.clone()
+        };
         Self {
             kind,
-            path: path.0.clone(),
+            path: place,
             bad_value,
             detail: detail.into(),
         }
