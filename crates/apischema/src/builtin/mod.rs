@@ -10,6 +10,8 @@ mod fields;
 mod go_types;
 mod normalise;
 pub mod quantity;
+#[cfg(test)]
+mod recorded;
 pub mod strategy;
 mod time;
 pub mod validation;
@@ -105,6 +107,14 @@ fn component_of(group: &str, version: &str, kind: &str) -> Option<String> {
         ("authentication.k8s.io", "v1", "TokenRequest") => Some("io.k8s.api.authentication.v1.TokenRequest".to_owned()),
         _ => None,
     }
+}
+
+/// What reading an object back from storage makes of it: decoded and defaulted once more. The real server answers writes
+/// with what it reads back, so this is the last step before an object is stored and shown.
+pub fn as_read_back(group: &str, version: &str, kind: &str, object: &mut Value) {
+    // The object came out of this same decoding, so there is nothing left to refuse.
+    let _ = normalise(group, version, kind, object);
+    defaults::apply(group, kind, object);
 }
 
 #[cfg(test)]
