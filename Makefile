@@ -1,0 +1,68 @@
+# Every task a person runs, a line of help each: `make` alone lists them.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help run build test check lint fmt unit components conformance generate bench fuzz advisories clean
+
+TOOLS := $(or $(AFLOAT_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/afloat)/tools/bin
+export PATH := $(TOOLS):$(PATH)
+
+help: ## List the tasks
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: ## Start a sandbox cluster and show it live (ARGS="--once" prints it and ends, ARGS="--serve" keeps it up for kubectl)
+	@tools/ensure cargo cc
+	@cargo run --quiet --release --package afloat-cli -- sandbox $(ARGS)
+
+build: ## Build the afloat binary (target/release/afloat)
+	@tools/ensure cargo cc
+	cargo build --release --package afloat-cli
+
+test: ## Everything that must hold: lints, licences, tests, real components, conformance (10 minutes; 40 on a new machine)
+	@tools/ensure cargo cc go setpriv nextest deny
+	cargo fmt --all --check
+	cargo deny --log-level error check bans licenses sources
+	cargo xtask components
+	cargo clippy --workspace --all-targets -- -D warnings
+	cargo nextest run --workspace
+
+check: lint unit ## The quick half of `test`: lints and the tests that need no real components (3 minutes)
+
+lint: ## Formatting, clippy, licences
+	@tools/ensure cargo cc deny
+	cargo fmt --all --check
+	cargo deny --log-level error check bans licenses sources
+	cargo clippy --workspace --all-targets -- -D warnings
+
+fmt: ## Format the code
+	cargo fmt --all
+
+unit: ## Tests that need nothing but Rust
+	@tools/ensure cargo cc nextest
+	cargo nextest run --workspace --exclude afloat-conformance --exclude afloat-realparts
+
+components: ## Build the real etcd, kube-apiserver, kubectl, ... into the cache (10 minutes, once)
+	@tools/ensure cargo cc go
+	cargo xtask components
+
+conformance: ## Compare the embedded API server with the real one (ARGS="--sequences 5000" for more)
+	@tools/ensure cargo cc go setpriv
+	cargo xtask components
+	cargo run --quiet --package afloat-conformance -- $(ARGS)
+
+generate: ## Write the CRDs and the reference docs from the types
+	cargo xtask generate
+
+bench: ## Measure the embedded API server (1 minute; a table, and JSON in target/bench.json)
+	@tools/ensure cargo cc
+	cargo run --release --package afloat-conformance --bin bench -- $(ARGS)
+
+fuzz: ## Fuzz the HTTP surface and the patch code (MINUTES=10)
+	@tools/ensure cargo cc fuzz
+	tools/fuzz $(or $(MINUTES),10)
+
+advisories: ## Check dependencies against the advisory database (needs access to it)
+	@tools/ensure cargo deny
+	cargo deny check advisories
+
+clean: ## Remove what was built here (the cache of components stays)
+	cargo clean
