@@ -1,0 +1,95 @@
+//! CustomResourceDefinitions take effect here: when one is written its versions are served, when it goes they are not
+//! any more.
+
+use std::sync::Arc;
+
+use afloat_apischema::crd::{self, CrdVersion, CustomResource};
+use serde_json::{Value, json};
+
+use crate::resource::{CustomOrigin, GroupVersion, Origin, PrinterColumn, ResourceType, ScalePaths, Subresource};
+use crate::store::{Change, ChangeKind};
+
+use super::State;
+
+impl State {
+    /// Serves what a definition says now.
+    pub(super) fn definition_changed(&mut self, change: &Change) {
+        let name = change.object.name().to_owned();
+        self.registry.remove_definition(&name);
+        let group = change.object.value()["spec"]["group"].as_str().unwrap_or_default().to_owned();
+        let plural = change.object.value()["spec"]["names"]["plural"].as_str().unwrap_or_default().to_owned();
+        self.custom.retain(|(known_group, _, known_plural), _| *known_group != group || *known_plural != plural);
+        if change.kind == ChangeKind::Deleted || !is_established(change.object.value()) {
+            return;
+        }
+        let Ok(resource) = crd::served(change.object.value()) else { return };
+        let versions: Vec<Arc<CrdVersion>> = resource.versions.iter().cloned().map(Arc::new).collect();
+        for version in versions.into_iter().filter(|version| version.served) {
+            self.registry.add(custom_resource(&name, &resource, &version));
+            self.custom.insert((group.clone(), version.name.clone(), plural.clone()), version);
+        }
+    }
+}
+
+fn is_established(definition: &Value) -> bool {
+    definition["status"]["conditions"].as_array().into_iter().flatten().any(|condition| {
+        condition["type"] == json!("Established") && condition["status"] == json!("True")
+    })
+}
+
+const ALL_VERBS: [&str; 8] = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
+
+fn custom_resource(definition: &str, resource: &CustomResource, version: &CrdVersion) -> ResourceType {
+    let verbs = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    let mut subresources = Vec::new();
+    if version.has_status {
+        subresources.push(Subresource {
+            name: "status".into(),
+            group_version: None,
+            kind: resource.names.kind.clone(),
+            verbs: verbs(&["get", "patch", "update"]),
+        });
+    }
+    if version.scale.is_some() {
+        subresources.push(Subresource {
+            name: "scale".into(),
+            group_version: Some(GroupVersion::new("autoscaling", "v1")),
+            kind: "Scale".into(),
+            verbs: verbs(&["get", "patch", "update"]),
+        });
+    }
+    let columns = version.printer_columns.iter().map(|column| PrinterColumn {
+        name: column.name.clone(),
+        column_type: column.column_type.clone(),
+        format: column.format.clone(),
+        description: column.description.clone(),
+        priority: column.priority,
+        json_path: column.json_path.clone(),
+    });
+    let scale = version.scale.as_ref().map(|scale| ScalePaths {
+        spec_replicas: scale.spec_replicas_path.clone(),
+        status_replicas: scale.status_replicas_path.clone(),
+        label_selector: scale.label_selector_path.clone(),
+    });
+    ResourceType {
+        gv: GroupVersion::new(resource.group.clone(), version.name.clone()),
+        kind: resource.names.kind.clone(),
+        list_kind: resource.names.list_kind.clone(),
+        plural: resource.names.plural.clone(),
+        singular: resource.names.singular.clone(),
+        short_names: resource.names.short_names.clone(),
+        categories: resource.names.categories.clone(),
+        namespaced: resource.namespaced(),
+        verbs: verbs(&ALL_VERBS),
+        subresources,
+        schema: version.schema.clone(),
+        storage_hash: String::new(),
+        origin: Origin::Custom(CustomOrigin {
+            definition: definition.to_owned(),
+            printer_columns: columns.collect(),
+            scale,
+            selectable_fields: version.selectable_fields.clone(),
+            deprecation_warning: version.deprecation_warning.clone(),
+        }),
+    }
+}

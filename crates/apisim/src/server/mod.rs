@@ -1,0 +1,231 @@
+//! The server: one lock around storage and registry, requests in, answers out, no I/O. Routing and the non-resource
+//! endpoints are here; what each verb does is in `verbs`, what each kind asks for in `rules`.
+
+mod answer;
+mod definitions;
+mod field_selector;
+pub(crate) mod present;
+mod route;
+mod rules;
+mod verbs;
+mod watch;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use afloat_apischema::builtin;
+use afloat_apischema::crd::CrdVersion;
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+pub use answer::{Reply, ReplyBody};
+pub(crate) use present::Encoding;
+pub(crate) use route::REQUEST_LIMIT;
+pub use watch::Watch;
+
+use crate::clock::{Clock, Identities, SystemClock, rfc3339_seconds};
+use crate::hooks::{Faults, PodLogs, WriteObserver};
+use crate::registry::Registry;
+use crate::resource::{GroupVersion, Origin, ResourceType, Subresource};
+use crate::store::{Change, Store, TableKey, object_key};
+
+/// How a server is made.
+#[derive(Clone)]
+pub struct Options {
+    pub clock: Arc<dyn Clock>,
+    /// Seed of uids, generated names and allocated addresses.
+    pub seed: u64,
+    /// Changes remembered per table; older watches and pages get 410.
+    pub history: usize,
+    /// The version that `/version` tells.
+    pub git_version: String,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { clock: Arc::new(SystemClock), seed: 0, history: 100_000, git_version: "v1.36.3".into() }
+    }
+}
+
+/// A handle to a server; clones share it.
+#[derive(Clone)]
+pub struct ApiServer {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    options: Options,
+    state: Mutex<State>,
+}
+
+/// Everything behind the lock.
+pub(crate) struct State {
+    pub store: Store,
+    pub registry: Registry,
+    /// The compiled rules of custom resources by group, version and plural.
+    custom: BTreeMap<(String, String, String), Arc<CrdVersion>>,
+    pub identities: Identities,
+    documents: BTreeMap<String, (u64, Bytes)>,
+    observers: Vec<Arc<dyn WriteObserver>>,
+    faults: Option<Arc<dyn Faults>>,
+    pod_logs: Option<Arc<dyn PodLogs>>,
+    /// Raised to end all open watches.
+    watch_epoch: u64,
+    allocated_addresses: u32,
+}
+
+impl ApiServer {
+    pub fn new(options: Options) -> Self {
+        let mut registry = Registry::default();
+        builtin::kinds().iter().filter_map(builtin_resource).for_each(|resource| registry.add(resource));
+        let state = State {
+            store: Store::new(options.history),
+            registry,
+            custom: BTreeMap::new(),
+            identities: Identities::new(options.seed),
+            documents: BTreeMap::new(),
+            observers: Vec::new(),
+            faults: None,
+            pod_logs: None,
+            watch_epoch: 0,
+            allocated_addresses: 0,
+        };
+        let server = Self { shared: Arc::new(Shared { options, state: Mutex::new(state) }) };
+        server.create_standing_objects();
+        server
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        // A panic in a hook must not take the server with it: every write is whole before a hook sees it.
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn now(&self) -> jiff::Timestamp {
+        self.shared.options.clock.now()
+    }
+
+    pub fn git_version(&self) -> &str {
+        &self.shared.options.git_version
+    }
+
+    /// The latest revision.
+    pub fn revision(&self) -> u64 {
+        self.state().store.revision()
+    }
+
+    /// Forgets history up to a revision, as etcd's compaction does.
+    pub fn compact(&self, revision: u64) {
+        self.state().store.compact(revision);
+    }
+
+    /// Shows every later write to `observer`.
+    pub fn observe(&self, observer: Arc<dyn WriteObserver>) {
+        self.state().observers.push(observer);
+    }
+
+    /// Lets `faults` decide about every later request; `None` ends it.
+    pub fn inject(&self, faults: Option<Arc<dyn Faults>>) {
+        self.state().faults = faults;
+    }
+
+    pub fn set_pod_logs(&self, logs: Arc<dyn PodLogs>) {
+        self.state().pod_logs = Some(logs);
+    }
+
+    /// Ends every open watch, as a restarting server does.
+    pub fn drop_watches(&self) {
+        let mut state = self.state();
+        state.watch_epoch += 1;
+        state.store.wake_all();
+    }
+
+    /// What a stock server makes for itself when it starts: the system namespaces and priority classes.
+    fn create_standing_objects(&self) {
+        let now = rfc3339_seconds(self.now());
+        let mut state = self.state();
+        for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
+            let uid = state.identities.uid();
+            let namespace = json!({
+                "apiVersion": "v1", "kind": "Namespace",
+                "metadata": {
+                    "name": name, "uid": uid, "creationTimestamp": now,
+                    "labels": {"kubernetes.io/metadata.name": name},
+                },
+                "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"},
+            });
+            state.write(&TableKey { group: String::new(), plural: "namespaces".into() }, "", name, namespace);
+        }
+        for (name, value) in [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)] {
+            let uid = state.identities.uid();
+            let class = json!({
+                "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
+                "metadata": {"name": name, "uid": uid, "creationTimestamp": now, "generation": 1},
+                "value": value, "preemptionPolicy": "PreemptLowerPriority",
+            });
+            let table = TableKey { group: "scheduling.k8s.io".into(), plural: "priorityclasses".into() };
+            state.write(&table, "", name, class);
+        }
+    }
+}
+
+impl State {
+    /// Commits an object and tells the observers.
+    pub fn write(&mut self, table: &TableKey, namespace: &str, name: &str, value: Value) -> Change {
+        let change = self.store.put(table, object_key(namespace, name), value);
+        self.committed(table, &change);
+        change
+    }
+
+    pub fn remove(&mut self, table: &TableKey, namespace: &str, name: &str) -> Option<Change> {
+        let change = self.store.remove(table, &object_key(namespace, name))?;
+        self.committed(table, &change);
+        Some(change)
+    }
+
+    fn committed(&mut self, table: &TableKey, change: &Change) {
+        if table.plural == "customresourcedefinitions" {
+            self.definition_changed(change);
+        }
+        for observer in &self.observers {
+            observer.on_write(table, change);
+        }
+    }
+
+    /// Where objects of a resource are kept. Both APIs of events share one table.
+    pub fn table_of(resource: &ResourceType) -> TableKey {
+        let group = if resource.gv.group == "events.k8s.io" { "" } else { &resource.gv.group };
+        TableKey { group: group.to_owned(), plural: resource.plural.clone() }
+    }
+
+    pub fn rules_of(&self, resource: &Arc<ResourceType>) -> rules::Rules {
+        let key = (resource.gv.group.clone(), resource.gv.version.clone(), resource.plural.clone());
+        let custom = if resource.is_custom() { self.custom.get(&key).cloned() } else { None };
+        rules::Rules::new(resource.clone(), custom)
+    }
+}
+
+fn builtin_resource(kind: &builtin::BuiltinKind) -> Option<ResourceType> {
+    let schema = builtin::schema_of(&kind.group, &kind.version, &kind.kind)?;
+    let subresources = kind.subresources.iter().map(|subresource| Subresource {
+        name: subresource.name.clone(),
+        group_version: (!subresource.version.is_empty())
+            .then(|| GroupVersion::new(subresource.group.clone(), subresource.version.clone())),
+        kind: subresource.kind.clone(),
+        verbs: subresource.verbs.clone(),
+    });
+    Some(ResourceType {
+        gv: GroupVersion::new(kind.group.clone(), kind.version.clone()),
+        kind: kind.kind.clone(),
+        list_kind: format!("{}List", kind.kind),
+        plural: kind.plural.clone(),
+        singular: kind.singular.clone(),
+        short_names: kind.short_names.clone(),
+        categories: kind.categories.clone(),
+        namespaced: kind.namespaced,
+        verbs: kind.verbs.clone(),
+        subresources: subresources.collect(),
+        schema,
+        storage_hash: kind.storage_version_hash.clone().unwrap_or_default(),
+        origin: Origin::BuiltIn,
+    })
+}

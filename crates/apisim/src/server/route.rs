@@ -1,0 +1,235 @@
+//! From HTTP to a verb: paths outside the resources, then resource, subresource and method, then the verb itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Request;
+use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
+use serde_json::Value;
+
+use crate::discovery;
+use crate::hooks::{Fault, RequestInfo};
+use crate::openapi;
+use crate::request::{Query, ResourcePath, Verb};
+use crate::resource::{GroupVersion, ResourceType};
+use crate::status::{ApiError, ApiResult};
+
+use super::answer::{Answer, Reply, ReplyBody};
+use super::present::{Encoding, Form, Presenter};
+use super::verbs::Call;
+use super::{ApiServer, State};
+
+/// The largest request body that the real server reads.
+pub const REQUEST_LIMIT: usize = 3 * 1024 * 1024;
+
+impl ApiServer {
+    /// Carries out one request.
+    pub fn handle(&self, request: Request<Bytes>) -> Reply {
+        let (parts, body) = request.into_parts();
+        let header = |name| parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let accept = header(ACCEPT).to_owned();
+        let query = Query::parse(parts.uri.query().unwrap_or_default());
+        let path = parts.uri.path();
+        let incoming = Incoming {
+            method: parts.method.clone(),
+            accept,
+            content_type: header(CONTENT_TYPE).to_owned(),
+            user_agent: header(USER_AGENT).to_owned(),
+            query,
+            body,
+        };
+        match ResourcePath::parse(path).filter(|path| !path.plural.is_empty()) {
+            Some(path) => self.resource_request(&path, &incoming),
+            None => self.plain_request(path, &incoming),
+        }
+    }
+
+    fn resource_request(&self, path: &ResourcePath, incoming: &Incoming) -> Reply {
+        let encoding = Form::negotiate(&incoming.accept, true).map(|form| form.encoding).unwrap_or_default();
+        let mut warnings = Vec::new();
+        let mut latency = Duration::ZERO;
+        let answer = self.carry_out(path, incoming, &mut warnings, &mut latency);
+        let mut reply = answer.unwrap_or_else(|error| Reply::refused(&error, encoding));
+        reply.warn(&warnings);
+        reply.latency = latency;
+        reply
+    }
+
+    fn carry_out(
+        &self,
+        path: &ResourcePath,
+        incoming: &Incoming,
+        warnings: &mut Vec<String>,
+        latency: &mut Duration,
+    ) -> ApiResult<Reply> {
+        let mut state = self.state();
+        let state = &mut *state;
+        let resource = find_resource(state, path)?;
+        let named = !path.name.is_empty();
+        let verb = Verb::of(&incoming.method, named, incoming.query.flag("watch"));
+        let verb = verb.ok_or_else(|| ApiError::method_not_allowed(None))?;
+        check_verb(&resource, path, verb)?;
+        let info = RequestInfo {
+            verb,
+            resource: &resource,
+            namespace: &path.namespace,
+            name: &path.name,
+            subresource: &path.subresource,
+            user_agent: &incoming.user_agent,
+        };
+        let fault = state.faults.as_ref().map_or(Fault::None, |faults| faults.on_request(&info));
+        *latency = state.faults.as_ref().map_or(Duration::ZERO, |faults| faults.latency(&info));
+        if let Fault::Refuse(code) = fault {
+            return Err(ApiError::injected(code));
+        }
+        let form = Form::negotiate(&incoming.accept, true)?;
+        let now = self.now();
+        let mut call = Call::new(self, state, resource.clone(), path, incoming, form, fault, now);
+        let answer = call.run(verb);
+        warnings.append(&mut call.warnings);
+        let answer = answer?;
+        if let Fault::LoseReply(code) = fault {
+            return Err(ApiError::injected(code));
+        }
+        reply_of(answer, form, &incoming.query, now)
+    }
+
+    /// Everything that is not a resource: discovery, OpenAPI, health, version.
+    fn plain_request(&self, path: &str, incoming: &Incoming) -> Reply {
+        let encoding = Form::negotiate(&incoming.accept, false).map(|form| form.encoding).unwrap_or_default();
+        if incoming.method != http::Method::GET && incoming.method != http::Method::HEAD {
+            return Reply::refused(&ApiError::method_not_allowed(None), encoding);
+        }
+        let path = path.trim_end_matches('/');
+        if let Some(reply) = self.health(path, &incoming.query) {
+            return reply;
+        }
+        let mut state = self.state();
+        if let Some(reply) = aggregated(&mut state, path, &incoming.accept) {
+            return reply;
+        }
+        match self.document(&mut state, path) {
+            Some(body) if encoding == Encoding::Json => Reply::full(200, "application/json", body),
+            Some(body) => {
+                let value: Value = serde_json::from_slice(&body).unwrap_or_default();
+                Reply::value(200, &value, encoding)
+            }
+            None => Reply::refused(&ApiError::no_such_path(), encoding),
+        }
+    }
+
+    fn health(&self, path: &str, query: &Query) -> Option<Reply> {
+        let endpoint = path.strip_prefix('/')?;
+        let known = matches!(endpoint, "healthz" | "livez" | "readyz");
+        let text = known.then(|| discovery::health(endpoint, query.flag("verbose")))?;
+        let _ = self;
+        Some(Reply::full(200, "text/plain; charset=utf-8", text))
+    }
+
+    /// A document made from the registry, kept until that changes.
+    fn document(&self, state: &mut State, path: &str) -> Option<Bytes> {
+        let generation = state.registry.generation();
+        if let Some((made_for, body)) = state.documents.get(path)
+            && *made_for == generation
+        {
+            return Some(body.clone());
+        }
+        let registry = &state.registry;
+        let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+        let value = match parts.as_slice() {
+            [] => discovery::root_paths(registry),
+            ["api"] => discovery::core_versions("127.0.0.1:6443"),
+            ["apis"] => discovery::group_list(registry),
+            ["api", version] => discovery::resource_list(registry, &GroupVersion::new("", *version))?,
+            ["apis", group] => discovery::group(registry, group)?,
+            ["apis", group, version] => discovery::resource_list(registry, &GroupVersion::new(*group, *version))?,
+            ["version"] => discovery::version_info(self.git_version()),
+            ["openapi", "v3"] => openapi::index(registry),
+            ["openapi", "v3", "api", version] => openapi::document(registry, &GroupVersion::new("", *version))?,
+            ["openapi", "v3", "apis", group, version] => {
+                openapi::document(registry, &GroupVersion::new(*group, *version))?
+            }
+            _ => return None,
+        };
+        let body = Bytes::from(value.to_string());
+        state.documents.insert(path.to_owned(), (generation, body.clone()));
+        Some(body)
+    }
+}
+
+/// The parts of an HTTP request that matter.
+pub(crate) struct Incoming {
+    pub method: http::Method,
+    pub accept: String,
+    pub content_type: String,
+    pub user_agent: String,
+    pub query: Query,
+    pub body: Bytes,
+}
+
+fn find_resource(state: &State, path: &ResourcePath) -> ApiResult<Arc<ResourceType>> {
+    let gv = path.gv();
+    if let Some(resource) = state.registry.find(&gv, &path.plural) {
+        let scoped = resource.namespaced || path.namespace.is_empty();
+        return if scoped { Ok(resource.clone()) } else { Err(ApiError::no_such_resource()) };
+    }
+    let served = state.registry.resources_of(&gv).next().is_some();
+    Err(if served { ApiError::no_such_resource() } else { ApiError::no_such_path() })
+}
+
+fn check_verb(resource: &ResourceType, path: &ResourcePath, verb: Verb) -> ApiResult<()> {
+    if path.subresource.is_empty() {
+        let allowed = resource.verbs.iter().any(|known| known == verb.name());
+        // A collection of namespaced objects can be written to within a namespace only.
+        let placed = !resource.namespaced || !path.namespace.is_empty() || matches!(verb, Verb::List | Verb::Watch);
+        // Objects are created in their collection, everything else is done to one of them.
+        let on_right_level = match verb {
+            Verb::Create => path.name.is_empty(),
+            Verb::Update | Verb::Patch => !path.name.is_empty(),
+            _ => true,
+        };
+        return if allowed && placed && on_right_level {
+            Ok(())
+        } else {
+            Err(ApiError::method_not_allowed(allowed.then_some(resource)))
+        };
+    }
+    let subresource = resource.subresource(&path.subresource).ok_or_else(ApiError::no_such_resource)?;
+    if subresource.verbs.iter().any(|known| known == verb.name()) {
+        return Ok(());
+    }
+    Err(ApiError::method_not_allowed(Some(resource)))
+}
+
+fn reply_of(answer: Answer, form: Form, query: &Query, now: jiff::Timestamp) -> ApiResult<Reply> {
+    Ok(match answer {
+        Answer::Object { code, resource, object } => {
+            let presenter = Presenter::new(form, query, now, &resource)?;
+            Reply::full(code, form.content_type(), presenter.object(&object))
+        }
+        Answer::List { resource, items, metadata } => {
+            let presenter = Presenter::new(form, query, now, &resource)?;
+            Reply::full(200, form.content_type(), presenter.list(&items, &metadata))
+        }
+        Answer::Value { code, value } => Reply::value(code, &value, form.encoding),
+        Answer::Text { code, content_type, text } => Reply::full(code, content_type, text),
+        Answer::Watch(watch) => Reply::new(200, "application/json", ReplyBody::Watch(watch)),
+    })
+}
+
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+/// Discovery in one piece, for clients that ask for it.
+fn aggregated(state: &mut State, path: &str, accept: &str) -> Option<Reply> {
+    let asked = accept.split(',').any(|clause| {
+        let has = |wanted: &str| clause.split(';').any(|part| part.trim() == wanted);
+        has("g=apidiscovery.k8s.io") && has("v=v2") && has("as=APIGroupDiscoveryList")
+    });
+    let value = match path {
+        "/api" if asked => discovery::aggregated_core(&state.registry),
+        "/apis" if asked => discovery::aggregated_groups(&state.registry),
+        _ => return None,
+    };
+    Some(Reply::full(200, AGGREGATED, value.to_string()))
+}

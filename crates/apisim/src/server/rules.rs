@@ -1,0 +1,251 @@
+//! What a kind asks for on its way into storage: decoding, defaults, preparation and validation. Built-in kinds,
+//! custom resources and CustomResourceDefinitions come together here, so that the verbs are written once.
+
+use std::sync::Arc;
+
+use afloat_apischema::apply::fieldset::FieldSet;
+use afloat_apischema::builtin::{self, admission, defaults, strategy, validation};
+use afloat_apischema::crd::{self, CrdVersion};
+use afloat_apischema::decode::{self, Reporter};
+use afloat_apischema::field_error::FieldError;
+use serde_json::Value;
+
+use crate::resource::ResourceType;
+use crate::status::{ApiError, ApiResult};
+
+/// The rules of one kind.
+#[derive(Clone)]
+pub struct Rules {
+    pub resource: Arc<ResourceType>,
+    kind: KindRules,
+}
+
+#[derive(Clone)]
+enum KindRules {
+    BuiltIn,
+    Definition,
+    Custom(Arc<CrdVersion>),
+}
+
+/// What creation needs from outside the object.
+pub struct CreateNeeds<'a> {
+    pub uid: &'a str,
+    pub now: &'a str,
+    pub lookup: &'a dyn admission::Lookup,
+    pub allocate_cluster_ip: &'a mut dyn FnMut() -> String,
+    pub allocate_node_port: &'a mut dyn FnMut() -> i64,
+}
+
+impl Rules {
+    pub fn new(resource: Arc<ResourceType>, custom: Option<Arc<CrdVersion>>) -> Self {
+        let kind = match custom {
+            Some(version) => KindRules::Custom(version),
+            None if resource.gv.group == "apiextensions.k8s.io" => KindRules::Definition,
+            None => KindRules::BuiltIn,
+        };
+        Self { resource, kind }
+    }
+
+    fn group(&self) -> &str {
+        &self.resource.gv.group
+    }
+
+    fn kind(&self) -> &str {
+        &self.resource.kind
+    }
+
+    /// Turns what a client sent into what the server works with: unknown fields gone (their names are given back),
+    /// canonical values, defaults filled in.
+    pub fn decode(&self, value: &mut Value) -> ApiResult<Vec<String>> {
+        let unknown = match &self.kind {
+            KindRules::Custom(version) => version.decode(value).map_err(|why| self.undecodable(&why.to_string()))?,
+            KindRules::BuiltIn | KindRules::Definition => {
+                let version = &self.resource.gv.version;
+                let read = builtin::normalise(self.group(), version, self.kind(), value);
+                read.map_err(|why| self.undecodable(&why.to_string()))?
+            }
+        };
+        self.default(value);
+        Ok(unknown)
+    }
+
+    fn default(&self, value: &mut Value) {
+        match &self.kind {
+            KindRules::BuiltIn => defaults::apply(self.group(), self.kind(), value),
+            KindRules::Definition => crd::default_crd(value),
+            KindRules::Custom(_) => {}
+        }
+    }
+
+    /// The body is an object, but not one of this kind.
+    pub fn undecodable(&self, why: &str) -> ApiError {
+        let version = &self.resource.gv.version;
+        ApiError::bad_request(decode::cannot_be_handled(self.kind(), version, self.kind(), why))
+    }
+
+    pub fn reporter(&self) -> Reporter {
+        match self.kind {
+            KindRules::Custom(_) => Reporter::CustomResource,
+            KindRules::BuiltIn | KindRules::Definition => Reporter::Typed,
+        }
+    }
+
+    /// Changes that admission plugins of a stock server make.
+    pub fn admit_create(&self, value: &mut Value, needs: &CreateNeeds<'_>) -> ApiResult<()> {
+        if !matches!(self.kind, KindRules::BuiltIn) {
+            return Ok(());
+        }
+        let admitted = admission::mutate_on_create(self.group(), self.kind(), value, needs.lookup);
+        admitted.map_err(|refused| self.refused(value, &refused.0))
+    }
+
+    pub fn admit_update(&self, value: &mut Value, old: &Value, lookup: &dyn admission::Lookup) -> ApiResult<()> {
+        if !matches!(self.kind, KindRules::BuiltIn) {
+            return Ok(());
+        }
+        let admitted = admission::mutate_on_update(self.group(), self.kind(), value, old, lookup);
+        admitted.map_err(|refused| self.refused(value, &refused.0))
+    }
+
+    fn refused(&self, value: &Value, why: &str) -> ApiError {
+        let name = value["metadata"]["name"].as_str().unwrap_or_default();
+        ApiError::forbidden(&self.resource, name, why)
+    }
+
+    pub fn prepare_create(&self, value: &mut Value, needs: &mut CreateNeeds<'_>) {
+        match &self.kind {
+            KindRules::BuiltIn => {
+                let mut context = strategy::CreateContext {
+                    uid: needs.uid,
+                    now: needs.now,
+                    allocate_cluster_ip: needs.allocate_cluster_ip,
+                    allocate_node_port: needs.allocate_node_port,
+                };
+                strategy::prepare_for_create(self.group(), self.kind(), value, &mut context);
+            }
+            KindRules::Definition => crd::prepare_create(value),
+            KindRules::Custom(version) => {
+                if let Some(fields) = value.as_object_mut().filter(|_| version.has_status) {
+                    fields.remove("status");
+                }
+                set_generation(value, 1);
+            }
+        }
+    }
+
+    pub fn prepare_update(&self, value: &mut Value, old: &Value) {
+        match &self.kind {
+            KindRules::BuiltIn => strategy::prepare_for_update(self.group(), self.kind(), value, old),
+            KindRules::Definition => crd::prepare_update(value, old),
+            KindRules::Custom(version) => prepare_custom_update(value, old, version.has_status),
+        }
+    }
+
+    pub fn prepare_status(&self, value: &mut Value, old: &Value, now: &str) {
+        match &self.kind {
+            KindRules::BuiltIn => strategy::prepare_for_status_update(self.group(), self.kind(), value, old, now),
+            KindRules::Definition | KindRules::Custom(_) => keep_all_but_status(value, old),
+        }
+    }
+
+    pub fn validate_create(&self, value: &Value) -> Vec<FieldError> {
+        match &self.kind {
+            KindRules::BuiltIn => validation::create(self.group(), self.kind(), value),
+            KindRules::Definition => crd::validate_crd(value),
+            KindRules::Custom(version) => version.validate_create(value),
+        }
+    }
+
+    pub fn validate_update(&self, value: &Value, old: &Value) -> Vec<FieldError> {
+        match &self.kind {
+            KindRules::BuiltIn => validation::update(self.group(), self.kind(), value, old),
+            KindRules::Definition => crd::validate_crd_update(value, old),
+            KindRules::Custom(version) => version.validate_update(value, old),
+        }
+    }
+
+    pub fn validate_status(&self, value: &Value, old: &Value) -> Vec<FieldError> {
+        match &self.kind {
+            KindRules::BuiltIn => validation::status_update(self.group(), self.kind(), value, old),
+            KindRules::Definition => Vec::new(),
+            KindRules::Custom(version) => version.validate_status_update(value, old),
+        }
+    }
+
+    /// Brings the result of a write into the form that a reader gets.
+    pub fn settle(&self, value: &mut Value) {
+        if !matches!(self.kind, KindRules::Custom(_)) {
+            let version = &self.resource.gv.version;
+            builtin::as_read_back(self.group(), version, self.kind(), value);
+        }
+    }
+
+    /// Fields whose ownership a request on this endpoint never claims.
+    pub fn reset_fields(&self, subresource: &str) -> Option<FieldSet> {
+        match &self.kind {
+            KindRules::BuiltIn | KindRules::Definition => {
+                let paths = strategy::reset_fields(self.group(), self.kind(), subresource);
+                (!paths.is_empty()).then(|| FieldSet::from_paths(paths))
+            }
+            KindRules::Custom(version) if !version.has_status => None,
+            KindRules::Custom(_) if subresource == "status" => Some(FieldSet::from_paths(&["spec", "metadata"])),
+            KindRules::Custom(_) => Some(FieldSet::from_paths(&["status"])),
+        }
+    }
+
+    pub fn creates_on_update(&self) -> bool {
+        matches!(self.kind, KindRules::BuiltIn) && strategy::allows_create_on_update(self.group(), self.kind())
+    }
+
+    pub fn updates_unconditionally(&self) -> bool {
+        match self.kind {
+            KindRules::BuiltIn => strategy::allows_unconditional_update(self.group(), self.kind()),
+            KindRules::Definition | KindRules::Custom(_) => false,
+        }
+    }
+}
+
+pub fn set_generation(value: &mut Value, generation: i64) {
+    if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.insert("generation".into(), generation.into());
+    }
+}
+
+pub fn generation(value: &Value) -> i64 {
+    value["metadata"]["generation"].as_i64().unwrap_or_default()
+}
+
+/// Upstream's rule for custom resources: the generation counts changes of anything but metadata and, where it is a
+/// subresource, status.
+fn prepare_custom_update(value: &mut Value, old: &Value, has_status: bool) {
+    if has_status && let Some(fields) = value.as_object_mut() {
+        match old.get("status") {
+            Some(status) => fields.insert("status".into(), status.clone()),
+            None => fields.remove("status"),
+        };
+    }
+    let unchanged = {
+        let counted = |object: &Value, other: &Value| {
+            let mut fields = object.as_object().into_iter().flatten().filter(|(key, _)| *key != "metadata");
+            fields.all(|(key, field)| other.get(key) == Some(field))
+        };
+        counted(value, old) && counted(old, value)
+    };
+    set_generation(value, generation(old) + i64::from(!unchanged));
+}
+
+/// A write to `/status` of a custom resource: everything else stays, but for the ownership record.
+fn keep_all_but_status(value: &mut Value, old: &Value) {
+    let status = value.get("status").cloned();
+    let managed = value["metadata"].get("managedFields").cloned();
+    *value = old.clone();
+    if let Some(fields) = value.as_object_mut() {
+        match status {
+            Some(status) => fields.insert("status".into(), status),
+            None => fields.remove("status"),
+        };
+    }
+    if let (Some(managed), Some(metadata)) = (managed, value.get_mut("metadata").and_then(Value::as_object_mut)) {
+        metadata.insert("managedFields".into(), managed);
+    }
+}
