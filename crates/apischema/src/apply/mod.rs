@@ -21,6 +21,9 @@ pub use fieldset::{FieldSet, PathElement};
 pub use server_side::apply;
 pub use update::{keep_times_of_noop, track_update};
 
+use crate::schema::SchemaRef;
+use managed::Entry;
+
 /// Who writes, by what version of which kind, and when.
 #[derive(Clone, Copy, Debug)]
 pub struct Manager<'a> {
@@ -34,13 +37,24 @@ pub struct Manager<'a> {
     pub subresource: Option<&'a str>,
     /// Now, in RFC 3339 and whole seconds, UTC.
     pub time: &'a str,
-    /// The other versions that the server knows of this kind. Entries of versions that it does not know are dropped.
+    /// The other versions that the server knows of this kind. Entries of versions that it does not know are dropped,
+    /// or for custom resources undo all tracking, as upstream cannot convert then.
     pub other_versions: &'a [&'a str],
 }
 
 impl Manager<'_> {
-    fn knows_version(&self, version: &str) -> bool {
-        version == self.api_version || self.other_versions.contains(&version)
+    /// Drops the entries of versions that the server does not know. Converters of custom resources cannot do that.
+    fn drop_unknown_versions(&self, schema: SchemaRef<'_>, entries: &mut Vec<Entry>) -> Result<(), String> {
+        let is_known = |entry: &Entry| {
+            entry.api_version == self.api_version || self.other_versions.contains(&entry.api_version.as_str())
+        };
+        let is_custom = schema.name.is_none();
+        if is_custom && let Some(unknown) = entries.iter().find(|entry| !is_known(entry)) {
+            let version = &unknown.api_version;
+            return Err(format!("request to convert CR to an invalid group/version: {version}"));
+        }
+        entries.retain(is_known);
+        Ok(())
     }
 }
 

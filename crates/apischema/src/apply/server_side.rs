@@ -136,7 +136,9 @@ impl Request<'_> {
             let (object, why) = (self.described(live), fault_message(&faults));
             return Err(ApplyError::Internal(format!("failed to create typed live object ({object}): {why}")).into());
         }
-        entries.retain(|entry| self.who.knows_version(&entry.api_version));
+        self.who
+            .drop_unknown_versions(self.schema, &mut entries)
+            .map_err(ApplyError::Internal)?;
         for entry in &mut entries {
             let reconciled = reconcile(root, &entry.fields.set());
             entry.fields = Fields::Read(reconciled);

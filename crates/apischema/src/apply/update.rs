@@ -77,7 +77,7 @@ pub(super) fn tracked(
     who: &Manager<'_>,
     reset: Option<&FieldSet>,
 ) -> Result<Vec<Entry>, String> {
-    entries.retain(|entry| who.knows_version(&entry.api_version));
+    who.drop_unknown_versions(schema, &mut entries)?;
     let zero;
     let live = if let Some(live) = live {
         live

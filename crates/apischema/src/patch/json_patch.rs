@@ -96,13 +96,13 @@ fn apply_operation(doc: &mut Value, operation: &Value) -> Option<()> {
         "replace" => replace(doc, path()?, value()),
         "move" => {
             let (parent, key) = locate(doc, from()?)?;
-            let moved = get(parent, &key)?.cloned().unwrap_or_default();
+            let moved = get(parent, &key)?.clone();
             remove(parent, &key)?;
             add(doc, path()?, moved)
         }
         "copy" => {
             let (parent, key) = locate(doc, from()?)?;
-            let copied = get(parent, &key)?.cloned().unwrap_or_default();
+            let copied = get(parent, &key)?.clone();
             add(doc, path()?, copied)
         }
         "test" => test(doc, path()?, operation),
@@ -162,21 +162,21 @@ fn remove(parent: &mut Value, key: &str) -> Option<()> {
 
 /// A missing value and null are the same to a test.
 fn test(doc: &mut Value, path: &str, operation: &Map<String, Value>) -> Option<()> {
-    let wanted = operation.get("value").filter(|wanted| !wanted.is_null());
+    let wanted = operation.get("value").unwrap_or(&Value::Null);
     let found = if path.is_empty() {
-        Some(&*doc)
+        &*doc
     } else {
         let (parent, key) = locate(doc, path)?;
-        get(parent, &key)?.filter(|found| !found.is_null())
+        get(parent, &key)?
     };
     (found == wanted).then_some(())
 }
 
-/// What is at a key: `None` when the key cannot be one, `Some(None)` when a field is not there.
-fn get<'v>(parent: &'v Value, key: &str) -> Option<Option<&'v Value>> {
+/// What is at a key; a field that is not there is null. `None` when the key cannot be one.
+fn get<'v>(parent: &'v Value, key: &str) -> Option<&'v Value> {
     match parent {
-        Value::Object(fields) => Some(fields.get(key)),
-        Value::Array(items) => Some(items.get(index(key, items.len())?)),
+        Value::Object(fields) => Some(fields.get(key).unwrap_or(&Value::Null)),
+        Value::Array(items) => items.get(index(key, items.len())?),
         _ => None,
     }
 }

@@ -1,1 +1,4 @@
+mod edges;
+mod properties;
 mod recorded;
+mod speed;
