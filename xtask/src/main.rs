@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 mod components;
+mod generate;
 
 #[derive(Parser)]
 #[command(
@@ -21,11 +22,18 @@ struct Arguments {
 enum Chore {
     /// Build etcd, kube-apiserver, kubectl and the other real parts into the cache
     Components(components::Arguments),
+    /// Write the CRD manifests and reference pages from the types in crates/api
+    Generate {
+        /// Write nothing; fail and say what differs
+        #[arg(long)]
+        check: bool,
+    },
 }
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().chore {
         Chore::Components(arguments) => components::run(&arguments),
+        Chore::Generate { check } => generate::run(check),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

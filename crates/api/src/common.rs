@@ -45,7 +45,19 @@ pub struct NodeRef {
 
 /// What a node is in its cluster.
 #[derive(
-    Clone, Copy, Debug, Deserialize, Display, EnumIter, EnumString, Eq, IntoStaticStr, JsonSchema, Ord, PartialEq, PartialOrd,
+    Clone,
+    Copy,
+    Debug,
+    Deserialize,
+    Display,
+    EnumIter,
+    EnumString,
+    Eq,
+    IntoStaticStr,
+    JsonSchema,
+    Ord,
+    PartialEq,
+    PartialOrd,
     Serialize,
 )]
 pub enum NodeRole {
@@ -59,8 +71,21 @@ pub enum NodeRole {
 
 /// Where a node is in its upgrade. States only move forward within an attempt.
 #[derive(
-    Clone, Copy, Debug, Default, Deserialize, Display, EnumIter, EnumString, Eq, IntoStaticStr, JsonSchema, Ord, PartialEq,
-    PartialOrd, Serialize,
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    Deserialize,
+    Display,
+    EnumIter,
+    EnumString,
+    Eq,
+    IntoStaticStr,
+    JsonSchema,
+    Ord,
+    PartialEq,
+    PartialOrd,
+    Serialize,
 )]
 pub enum NodeState {
     /// Not begun.
@@ -110,7 +135,7 @@ pub struct Wait {
     #[schemars(length(min = 1, max = 128))]
     pub reason: String,
     /// The cause in a sentence, and what would end it.
-    #[schemars(length(max = 1024))]
+    #[schemars(length(max = 512))]
     pub message: String,
     /// When the wait began.
     pub since: Time,
@@ -129,7 +154,7 @@ pub struct StepEnv {
     #[schemars(length(min = 1, max = 128))]
     pub name: String,
     /// Its value. Never a secret: specs are readable to whoever may read the object.
-    #[schemars(length(max = 1024))]
+    #[schemars(length(max = 512))]
     #[serde(default)]
     pub value: String,
 }
@@ -149,15 +174,15 @@ pub struct StepContainer {
     #[schemars(length(min = 1, max = 512))]
     pub image: String,
     /// Command of the container; the image's own where absent.
-    #[schemars(length(max = 32), inner(length(max = 1024)))]
+    #[schemars(length(max = 8), inner(length(max = 512)))]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
     /// Arguments of the command.
-    #[schemars(length(max = 64), inner(length(max = 1024)))]
+    #[schemars(length(max = 24), inner(length(max = 512)))]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<String>,
     /// Environment of the command.
-    #[schemars(length(max = 32))]
+    #[schemars(length(max = 16))]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ::kube_core::ListMerge::Map(vec!["name".into()]))]
     pub env: Vec<StepEnv>,

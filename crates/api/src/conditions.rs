@@ -57,7 +57,10 @@ mod tests {
     #[test]
     fn every_condition_type_says_what_it_means() {
         for kind in ConditionType::iter() {
-            assert!(kind.get_documentation().is_some_and(|text| text.ends_with('.')), "{kind} has no sentence");
+            assert!(
+                kind.get_documentation().is_some_and(|text| text.ends_with('.')),
+                "{kind} has no sentence"
+            );
         }
     }
 }

@@ -10,8 +10,8 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
 
 use crate::harvester::{
-    Setting, SettingFields, SettingStatus, Upgrade, UpgradeLog, UpgradeLogSpec, UpgradeLogStatus, UpgradeSpec, UpgradeStatus,
-    Version, VersionSpec,
+    Setting, SettingFields, SettingStatus, Upgrade, UpgradeLog, UpgradeLogSpec, UpgradeLogStatus, UpgradeSpec,
+    UpgradeStatus, Version, VersionSpec,
 };
 use crate::kubeadm::{ControlPlaneKubeadmUpgrade, NodeKubeadmUpgrade, WorkersKubeadmUpgrade};
 use crate::{ClusterUpgrade, schema};
@@ -23,14 +23,19 @@ pub fn all() -> Vec<CustomResourceDefinition> {
 
 /// The CRDs of Afloat's own kinds.
 pub fn own() -> Vec<CustomResourceDefinition> {
-    vec![ClusterUpgrade::crd(), ControlPlaneKubeadmUpgrade::crd(), WorkersKubeadmUpgrade::crd(), NodeKubeadmUpgrade::crd()]
+    vec![
+        ClusterUpgrade::crd(),
+        ControlPlaneKubeadmUpgrade::crd(),
+        WorkersKubeadmUpgrade::crd(),
+        NodeKubeadmUpgrade::crd(),
+    ]
 }
 
 /// The CRDs of Harvester's front door, for clusters where Harvester did not bring them.
 pub fn harvester() -> Vec<CustomResourceDefinition> {
     let upgrade = front_door(
         Upgrade::crd(),
-        json!({ "spec": part::<UpgradeSpec>(), "status": part::<UpgradeStatus>() }),
+        &json!({ "spec": part::<UpgradeSpec>(), "status": part::<UpgradeStatus>() }),
         "An upgrade of Harvester.",
         vec![
             column("Version", ".spec.version"),
@@ -40,18 +45,26 @@ pub fn harvester() -> Vec<CustomResourceDefinition> {
     );
     let version = front_door(
         Version::crd(),
-        json!({ "spec": part::<VersionSpec>() }),
+        &json!({ "spec": part::<VersionSpec>() }),
         "A release that Harvester can be upgraded to.",
-        vec![column("ISO-URL", ".spec.isoURL"), column("ReleaseDate", ".spec.releaseDate")],
+        vec![
+            column("ISO-URL", ".spec.isoURL"),
+            column("ReleaseDate", ".spec.releaseDate"),
+        ],
     );
     let mut setting_fields = part::<SettingFields>().get("properties").cloned().unwrap_or_default();
     if let Value::Object(fields) = &mut setting_fields {
         fields.insert("status".to_owned(), part::<SettingStatus>());
     }
-    let setting = front_door(Setting::crd(), setting_fields, "A setting of Harvester.", vec![column("Value", ".value")]);
+    let setting = front_door(
+        Setting::crd(),
+        &setting_fields,
+        "A setting of Harvester.",
+        vec![column("Value", ".value")],
+    );
     let upgrade_log = front_door(
         UpgradeLog::crd(),
-        json!({ "spec": part::<UpgradeLogSpec>(), "status": part::<UpgradeLogStatus>() }),
+        &json!({ "spec": part::<UpgradeLogSpec>(), "status": part::<UpgradeLogStatus>() }),
         "The logs of one upgrade of Harvester.",
         vec![column("Upgrade", ".spec.upgradeName")],
     );
@@ -61,11 +74,15 @@ pub fn harvester() -> Vec<CustomResourceDefinition> {
 /// Turns the derived definition into that of upstream: no status subresource, unknown fields kept.
 fn front_door(
     mut crd: CustomResourceDefinition,
-    properties: Value,
+    properties: &Value,
     description: &str,
     mut columns: Vec<CustomResourceColumnDefinition>,
 ) -> CustomResourceDefinition {
-    let required: Vec<&str> = if properties.get("spec").is_some() { vec!["spec"] } else { vec![] };
+    let required: Vec<&str> = if properties.get("spec").is_some() {
+        vec!["spec"]
+    } else {
+        vec![]
+    };
     let mut root = json!({
         "type": "object",
         "description": description,
@@ -76,10 +93,15 @@ fn front_door(
         root["required"] = json!(required);
     }
     let root: Option<JSONSchemaProps> = serde_json::from_value(root).ok();
-    columns.push(CustomResourceColumnDefinition { type_: "date".to_owned(), ..column("Age", ".metadata.creationTimestamp") });
+    columns.push(CustomResourceColumnDefinition {
+        type_: "date".to_owned(),
+        ..column("Age", ".metadata.creationTimestamp")
+    });
     for version in &mut crd.spec.versions {
         version.subresources = None;
-        version.schema = Some(CustomResourceValidation { open_api_v3_schema: root.clone() });
+        version.schema = Some(CustomResourceValidation {
+            open_api_v3_schema: root.clone(),
+        });
         version.additional_printer_columns = Some(columns.clone());
     }
     crd

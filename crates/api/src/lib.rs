@@ -2,6 +2,11 @@
 //! KubeVirt and Longhorn, with the names of labels, annotations, conditions and reasons.
 //! Data only: no client, no clock, no decision. What follows from these objects is for `afloat-core` to say.
 
+#![allow(
+    clippy::duplicated_attributes,
+    reason = "two printer columns of one type are taken for one attribute written twice"
+)]
+
 pub mod annotations;
 pub mod clusterupgrade;
 pub mod common;
@@ -27,7 +32,7 @@ pub use clusterupgrade::{ClusterUpgrade, ClusterUpgradeSpec, ClusterUpgradeStatu
 pub use common::{NodeRef, NodeRole, NodeState, ObjectRef, StepContainer, Wait};
 pub use conditions::ConditionType;
 pub use kubeadm::{
-    ControlPlaneKubeadmUpgrade, ControlPlaneKubeadmUpgradeSpec, GroupUpgradeStatus, NodeKubeadmUpgrade, NodeKubeadmUpgradeSpec,
-    NodeKubeadmUpgradeStatus, WorkersKubeadmUpgrade, WorkersKubeadmUpgradeSpec,
+    ControlPlaneKubeadmUpgrade, ControlPlaneKubeadmUpgradeSpec, GroupUpgradeStatus, NodeKubeadmUpgrade,
+    NodeKubeadmUpgradeSpec, NodeKubeadmUpgradeStatus, WorkersKubeadmUpgrade, WorkersKubeadmUpgradeSpec,
 };
 pub use reasons::Reason;

@@ -7,7 +7,11 @@ const LONGEST: usize = 63;
 /// Name of a node's `NodeKubeadmUpgrade`: the node and the beginning of the upgrade's uid. The label
 /// [`crate::labels::UPGRADE_UID`] holds the uid in full and has the last word.
 pub fn node_upgrade(node: &str, upgrade_uid: &str) -> String {
-    let suffix: String = upgrade_uid.chars().filter(char::is_ascii_alphanumeric).take(8).collect();
+    let suffix: String = upgrade_uid
+        .chars()
+        .filter(char::is_ascii_alphanumeric)
+        .take(8)
+        .collect();
     let whole = format!("{node}-{suffix}");
     if whole.len() <= LONGEST {
         return whole;
@@ -22,7 +26,9 @@ pub fn node_upgrade(node: &str, upgrade_uid: &str) -> String {
 
 /// 32-bit FNV-1a: short, stable between releases and platforms, and nothing here defends against an adversary.
 fn fnv1a(bytes: &[u8]) -> u32 {
-    bytes.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
+    bytes.iter().fold(0x811c_9dc5, |hash, byte| {
+        (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)
+    })
 }
 
 #[cfg(test)]
@@ -40,7 +46,10 @@ mod tests {
     #[test]
     fn long_node_names_are_cut_and_stay_apart() {
         let uid = "0b2f4c6e-1111-4222-8333-444455556666";
-        let (one, two) = (format!("{}-1.example", "n".repeat(80)), format!("{}-2.example", "n".repeat(80)));
+        let (one, two) = (
+            format!("{}-1.example", "n".repeat(80)),
+            format!("{}-2.example", "n".repeat(80)),
+        );
         let (one, two) = (node_upgrade(&one, uid), node_upgrade(&two, uid));
         assert_eq!((one.len(), two.len()), (63, 63));
         assert_ne!(one, two);

@@ -148,7 +148,10 @@ mod tests {
     #[test]
     fn every_reason_says_what_it_means_and_reads_back() {
         for reason in Reason::iter() {
-            assert!(reason.get_documentation().is_some_and(|text| text.ends_with('.')), "{reason} has no sentence");
+            assert!(
+                reason.get_documentation().is_some_and(|text| text.ends_with('.')),
+                "{reason} has no sentence"
+            );
             assert_eq!(Reason::from_str(&reason.to_string()), Ok(reason));
         }
     }

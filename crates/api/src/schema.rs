@@ -36,26 +36,28 @@ pub(crate) fn root_schema<Spec: JsonSchema, Status: JsonSchema>(
     Schema::try_from(value).unwrap_or_default()
 }
 
-/// A list of conditions as Kubernetes itself limits them (`metav1.Condition` markers), so that a merge by type works
-/// and a runaway message cannot fill etcd.
+/// A list of conditions, merged by type. Types and reasons are limited as Kubernetes itself does (`metav1.Condition` markers);
+/// messages more tightly, since a status full of the longest ones it allows would alone pass what etcd accepts.
 pub(crate) fn conditions(generator: &mut SchemaGenerator) -> Schema {
     let mut condition = Condition::json_schema(generator).to_value();
     let limits = [
         ("type", json!({"minLength": 1, "maxLength": 316})),
         ("status", json!({"enum": ["True", "False", "Unknown"]})),
         ("reason", json!({"minLength": 1, "maxLength": 1024})),
-        ("message", json!({"maxLength": 32768})),
+        ("message", json!({"maxLength": 2048})),
         ("observedGeneration", json!({"minimum": 0})),
     ];
     for (field, limit) in limits {
-        let target = condition.pointer_mut(&format!("/properties/{field}")).and_then(Value::as_object_mut);
+        let target = condition
+            .pointer_mut(&format!("/properties/{field}"))
+            .and_then(Value::as_object_mut);
         if let (Some(target), Value::Object(limit)) = (target, limit) {
             target.extend(limit);
         }
     }
     schemars::json_schema!({
         "type": "array",
-        "maxItems": 32,
+        "maxItems": 24,
         "items": condition,
         "x-kubernetes-list-type": "map",
         "x-kubernetes-list-map-keys": ["type"],
@@ -97,6 +99,10 @@ pub(crate) fn tidy(value: &mut Value) {
             *text = reflow(text);
         }
         schema.remove("title");
+        if schema.contains_key("x-kubernetes-int-or-string") {
+            // Said aloud, because kube marks every optional one of these nullable that says nothing about it.
+            schema.insert("nullable".to_owned(), Value::Bool(false));
+        }
         for key in ["properties", "patternProperties"] {
             if let Some(Value::Object(children)) = schema.get_mut(key) {
                 children.values_mut().for_each(tidy);
@@ -123,7 +129,9 @@ fn drop_null(schema: &mut Map<String, Value>) {
     if let Some(Value::Array(words)) = schema.get_mut("enum") {
         words.retain(|word| !word.is_null());
     }
-    let Some(Value::Array(alternatives)) = schema.get("anyOf") else { return };
+    let Some(Value::Array(alternatives)) = schema.get("anyOf") else {
+        return;
+    };
     let kept: Vec<Value> = alternatives.iter().filter(|one| !is_null_type(one)).cloned().collect();
     if let [Value::Object(only)] = kept.as_slice() {
         schema.remove("anyOf");
@@ -154,7 +162,9 @@ fn merge_keyword(schema: &mut Map<String, Value>, key: &str, value: &Value) {
 /// An enumeration whose variants are documented arrives as `oneOf` constants: becomes one `enum`, and the meaning of
 /// each word goes to the description, where `kubectl explain` shows it.
 fn hoist_enumeration(schema: &mut Map<String, Value>) {
-    let Some(Value::Array(variants)) = schema.get("oneOf") else { return };
+    let Some(Value::Array(variants)) = schema.get("oneOf") else {
+        return;
+    };
     let mut words = Vec::new();
     let mut meanings = Vec::new();
     for variant in variants {
@@ -182,14 +192,20 @@ fn hoist_enumeration(schema: &mut Map<String, Value>) {
 /// The API server warns at every apply about formats it does not know (`uint32` and its like).
 fn keep_known_format(schema: &mut Map<String, Value>) {
     let known = ["int32", "int64", "date-time", "double", "float"];
-    if schema.get("format").and_then(Value::as_str).is_some_and(|format| !known.contains(&format)) {
+    if schema
+        .get("format")
+        .and_then(Value::as_str)
+        .is_some_and(|format| !known.contains(&format))
+    {
         schema.remove("format");
     }
 }
 
 /// Doc comments are wrapped for the editor; a paragraph is one line here.
 fn reflow(text: &str) -> String {
-    let paragraphs = text.split("\n\n").map(|paragraph| paragraph.split_whitespace().collect::<Vec<_>>().join(" "));
+    let paragraphs = text
+        .split("\n\n")
+        .map(|paragraph| paragraph.split_whitespace().collect::<Vec<_>>().join(" "));
     paragraphs.collect::<Vec<_>>().join("\n\n")
 }
 
@@ -206,8 +222,14 @@ mod tests {
     fn an_optional_field_is_absent_or_present_but_never_null() {
         let cases = [
             (json!({"type": ["string", "null"]}), json!({"type": "string"})),
-            (json!({"anyOf": [{"type": "object"}, {"type": "null"}]}), json!({"type": "object"})),
-            (json!({"type": ["string", "null"], "enum": ["a", null]}), json!({"type": "string", "enum": ["a"]})),
+            (
+                json!({"anyOf": [{"type": "object"}, {"type": "null"}]}),
+                json!({"type": "object"}),
+            ),
+            (
+                json!({"type": ["string", "null"], "enum": ["a", null]}),
+                json!({"type": "string", "enum": ["a"]}),
+            ),
         ];
         for (before, after) in cases {
             assert_eq!(tidied(before), after);

@@ -82,7 +82,7 @@ use crate::rules;
     validation = Rule::new(
         "!has(self.controlPlane) || !has(self.controlPlane.proceedAfter) || self.controlPlane.proceedAfter != 'FirstNode' || has(self.clusterRef)",
     )
-    .message("controlPlane.proceedAfter: FirstNode needs clusterRef: the cluster the operator runs in always waits for AllNodes"),
+    .message("controlPlane.proceedAfter: FirstNode needs clusterRef: name the cluster, or write proceedAfter: AllNodes"),
     validation = Rule::new("!has(oldSelf.abort) || !oldSelf.abort || (has(self.abort) && self.abort)").message(
         "an abort cannot be taken back: leave abort: true and create another ClusterUpgrade to try again",
     )
@@ -141,7 +141,7 @@ pub struct ClusterUpgradeSpec {
     pub window: Option<Window>,
     /// Warnings of the preflight that are accepted, each as `kind/name:Reason` or `kind/namespace/name:Reason`, as the
     /// preflight prints them.
-    #[schemars(length(max = 64), inner(length(max = 512)))]
+    #[schemars(length(max = 32), inner(length(max = 512)))]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(
         merge_strategy = ::kube_core::ListMerge::Set,

@@ -64,7 +64,7 @@ pub struct NodeUpgradeStrategy {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<NodeUpgradeMode>,
     /// The nodes that wait; all of them where `mode: manual` comes without names.
-    #[schemars(length(max = 1000), inner(length(min = 1, max = 253)))]
+    #[schemars(length(max = 500), inner(length(min = 1, max = 253)))]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ::kube_core::ListMerge::Set)]
     pub pause_nodes: Vec<String>,
@@ -72,7 +72,18 @@ pub struct NodeUpgradeStrategy {
 
 /// Whether nodes wait for a person.
 #[derive(
-    Clone, Copy, Debug, Default, Deserialize, Display, EnumIter, EnumString, Eq, IntoStaticStr, JsonSchema, PartialEq,
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    Deserialize,
+    Display,
+    EnumIter,
+    EnumString,
+    Eq,
+    IntoStaticStr,
+    JsonSchema,
+    PartialEq,
     Serialize,
 )]
 #[serde(rename_all = "lowercase")]
@@ -114,7 +125,18 @@ pub struct ImagePreloadStrategy {
 
 /// One node after the other, several at once, or not at all.
 #[derive(
-    Clone, Copy, Debug, Default, Deserialize, Display, EnumIter, EnumString, Eq, IntoStaticStr, JsonSchema, PartialEq,
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    Deserialize,
+    Display,
+    EnumIter,
+    EnumString,
+    Eq,
+    IntoStaticStr,
+    JsonSchema,
+    PartialEq,
     Serialize,
 )]
 #[serde(rename_all = "lowercase")]
@@ -194,7 +216,7 @@ pub struct Budget {
     /// one). Those already broken count. 1 where left out. Control planes always go one by one.
     #[schemars(schema_with = "crate::schema::int_or_percent")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[x_kube(validation = Rule::new("type(self) == string ? self.matches('^([1-9][0-9]?|100)%$') : self >= 1").message(
+    #[x_kube(validation = Rule::new("string(self).matches('^([1-9][0-9]*|([1-9][0-9]?|100)%)$')").message(
         "maxUnavailable is a number from 1 up, or a share from \"1%\" to \"100%\"",
     ))]
     pub max_unavailable: Option<IntOrString>,
@@ -243,7 +265,19 @@ pub struct Window {
 
 /// A day of the week.
 #[derive(
-    Clone, Copy, Debug, Deserialize, Display, EnumIter, EnumString, Eq, IntoStaticStr, JsonSchema, Ord, PartialEq, PartialOrd,
+    Clone,
+    Copy,
+    Debug,
+    Deserialize,
+    Display,
+    EnumIter,
+    EnumString,
+    Eq,
+    IntoStaticStr,
+    JsonSchema,
+    Ord,
+    PartialEq,
+    PartialOrd,
     Serialize,
 )]
 #[allow(missing_docs)]

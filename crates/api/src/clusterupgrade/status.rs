@@ -17,9 +17,9 @@ pub const MAX_SLOTS: usize = 500;
 /// Most waiting, and most failed, nodes that are listed; the counters know the rest.
 pub const MAX_LISTED_NODES: usize = 50;
 /// Most findings of the preflight that are listed.
-pub const MAX_FINDINGS: usize = 100;
+pub const MAX_FINDINGS: usize = 60;
 /// Most changes to other objects that are recorded to be undone.
-pub const MAX_CHANGES: usize = 100;
+pub const MAX_CHANGES: usize = 50;
 
 /// Where the upgrade is, and what it waits for.
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
@@ -90,7 +90,7 @@ pub struct ClusterUpgradeStatus {
     pub report: Option<ObjectRef>,
     /// What was changed on objects that are not nodes of this upgrade, and what was there before. Each entry is written
     /// before its change and goes when the change is undone.
-    #[schemars(length(max = 100))]
+    #[schemars(length(max = 50))]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<Change>,
     /// Conditions of the upgrade, one per type.
@@ -101,8 +101,21 @@ pub struct ClusterUpgradeStatus {
 
 /// The phases of an upgrade, in their order, and its ends.
 #[derive(
-    Clone, Copy, Debug, Default, Deserialize, Display, EnumIter, EnumString, Eq, IntoStaticStr, JsonSchema, Ord, PartialEq,
-    PartialOrd, Serialize,
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    Deserialize,
+    Display,
+    EnumIter,
+    EnumString,
+    Eq,
+    IntoStaticStr,
+    JsonSchema,
+    Ord,
+    PartialEq,
+    PartialOrd,
+    Serialize,
 )]
 pub enum Phase {
     /// Not begun.
@@ -223,7 +236,7 @@ pub struct NodeFailure {
     #[schemars(length(min = 1, max = 128))]
     pub reason: String,
     /// The cause in a sentence.
-    #[schemars(length(max = 1024))]
+    #[schemars(length(max = 512))]
     pub message: String,
     /// When it failed.
     pub at: Time,
@@ -250,8 +263,8 @@ pub struct Preflight {
     /// How many findings do not.
     #[schemars(range(min = 0))]
     pub warnings: i32,
-    /// The findings, errors first; at most 100.
-    #[schemars(length(max = 100))]
+    /// The findings, errors first; at most 60.
+    #[schemars(length(max = 60))]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub findings: Vec<Finding>,
 }
@@ -268,7 +281,7 @@ pub struct Finding {
     /// The object it is about.
     pub object: ObjectRef,
     /// The fact and what follows from it.
-    #[schemars(length(max = 1024))]
+    #[schemars(length(max = 512))]
     pub message: String,
     /// A command that helps.
     #[schemars(length(max = 512))]
@@ -281,7 +294,19 @@ pub struct Finding {
 
 /// Whether a finding stops the upgrade.
 #[derive(
-    Clone, Copy, Debug, Deserialize, Display, EnumIter, EnumString, Eq, IntoStaticStr, JsonSchema, Ord, PartialEq, PartialOrd,
+    Clone,
+    Copy,
+    Debug,
+    Deserialize,
+    Display,
+    EnumIter,
+    EnumString,
+    Eq,
+    IntoStaticStr,
+    JsonSchema,
+    Ord,
+    PartialEq,
+    PartialOrd,
     Serialize,
 )]
 pub enum Severity {
@@ -332,11 +357,11 @@ pub struct Change {
     #[schemars(length(min = 1, max = 512))]
     pub path: String,
     /// What was there before, as JSON; absent where the field was.
-    #[schemars(length(max = 4096))]
+    #[schemars(length(max = 1024))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<String>,
     /// What was written, as JSON: undone only if it is still there.
-    #[schemars(length(max = 4096))]
+    #[schemars(length(max = 1024))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
 }

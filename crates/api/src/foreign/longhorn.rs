@@ -72,7 +72,8 @@ impl KubernetesStatus {
     /// Whether the volume serves this claim.
     pub fn serves(&self, claim: &PersistentVolumeClaim) -> bool {
         let meta = claim.meta();
-        meta.namespace.as_deref() == Some(self.namespace.as_str()) && meta.name.as_deref() == Some(self.pvc_name.as_str())
+        meta.namespace.as_deref() == Some(self.namespace.as_str())
+            && meta.name.as_deref() == Some(self.pvc_name.as_str())
     }
 }
 

@@ -180,7 +180,11 @@ pub struct SettingFields {
 impl SettingFields {
     /// The value that counts.
     pub fn effective(&self) -> &str {
-        if self.value.is_empty() { &self.default_value } else { &self.value }
+        if self.value.is_empty() {
+            &self.default_value
+        } else {
+            &self.value
+        }
     }
 }
 

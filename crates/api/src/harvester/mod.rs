@@ -39,7 +39,10 @@ pub enum UpgradeCondition {
 impl UpgradeCondition {
     /// Whether `False` here fails the upgrade as a whole: upstream counts these four and no other.
     pub fn fails_the_upgrade(self) -> bool {
-        matches!(self, Self::ImageReady | Self::RepoReady | Self::SystemServicesUpgraded | Self::NodesUpgraded)
+        matches!(
+            self,
+            Self::ImageReady | Self::RepoReady | Self::SystemServicesUpgraded | Self::NodesUpgraded
+        )
     }
 }
 
@@ -71,7 +74,19 @@ pub enum UpgradeState {
 
 /// Values of `status.nodeStatuses[node].state`, with the spaces they have upstream.
 #[derive(
-    Clone, Copy, Debug, Deserialize, Display, EnumIter, EnumString, Eq, IntoStaticStr, JsonSchema, Ord, PartialEq, PartialOrd,
+    Clone,
+    Copy,
+    Debug,
+    Deserialize,
+    Display,
+    EnumIter,
+    EnumString,
+    Eq,
+    IntoStaticStr,
+    JsonSchema,
+    Ord,
+    PartialEq,
+    PartialOrd,
     Serialize,
 )]
 #[allow(missing_docs)]
@@ -139,7 +154,19 @@ pub fn node_job_name(upgrade: &str, job: UpgradeJobType, node: &str) -> String {
 
 /// Values in the pause map annotation of an `Upgrade`.
 #[derive(
-    Clone, Copy, Debug, Deserialize, Display, EnumIter, EnumString, Eq, IntoStaticStr, Ord, PartialEq, PartialOrd, Serialize,
+    Clone,
+    Copy,
+    Debug,
+    Deserialize,
+    Display,
+    EnumIter,
+    EnumString,
+    Eq,
+    IntoStaticStr,
+    Ord,
+    PartialEq,
+    PartialOrd,
+    Serialize,
 )]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
@@ -175,15 +202,21 @@ mod tests {
 
     #[test]
     fn h44_jobs_are_named_after_upgrade_work_and_node() {
-        assert_eq!(node_job_name("hvst-upgrade-x7k2p", UpgradeJobType::PreDrain, "node1"), "hvst-upgrade-x7k2p-pre-drain-node1");
+        assert_eq!(
+            node_job_name("hvst-upgrade-x7k2p", UpgradeJobType::PreDrain, "node1"),
+            "hvst-upgrade-x7k2p-pre-drain-node1"
+        );
         assert_eq!(UpgradeJobType::RestoreVm.to_string(), "restore-vm");
-        assert_eq!(UpgradeComponent::ApplySkipRke2Manifests.to_string(), "apply-skip-rke2-manifests");
+        assert_eq!(
+            UpgradeComponent::ApplySkipRke2Manifests.to_string(),
+            "apply-skip-rke2-manifests"
+        );
     }
 
     #[test]
     fn only_four_conditions_fail_an_upgrade() {
-        let failing: Vec<_> = UpgradeCondition::iter().filter(|one| one.fails_the_upgrade()).collect();
         use UpgradeCondition::{ImageReady, NodesUpgraded, RepoReady, SystemServicesUpgraded};
+        let failing: Vec<_> = UpgradeCondition::iter().filter(|one| one.fails_the_upgrade()).collect();
         assert_eq!(failing, [ImageReady, RepoReady, SystemServicesUpgraded, NodesUpgraded]);
     }
 }

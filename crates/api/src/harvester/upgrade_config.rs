@@ -128,7 +128,11 @@ impl UpgradeConfig {
     /// Reads a value of the setting; an empty one is the default. A value replaces the default as a whole: what it leaves out
     /// is not filled in from there.
     pub fn parse(value: &str) -> Result<Self, UpgradeConfigError> {
-        let value = if value.trim().is_empty() { UPGRADE_CONFIG_DEFAULT } else { value };
+        let value = if value.trim().is_empty() {
+            UPGRADE_CONFIG_DEFAULT
+        } else {
+            value
+        };
         let raw: Raw = serde_json::from_str(value).map_err(|error| UpgradeConfigError::Syntax(error.to_string()))?;
         Ok(Self {
             preload: preload(raw.image_preload_option)?,
@@ -140,12 +144,16 @@ impl UpgradeConfig {
 }
 
 fn preload(option: Option<RawPreloadOption>) -> Result<ImagePreload, UpgradeConfigError> {
-    let strategy = option.and_then(|option| option.strategy).ok_or(UpgradeConfigError::NoPreloadType)?;
+    let strategy = option
+        .and_then(|option| option.strategy)
+        .ok_or(UpgradeConfigError::NoPreloadType)?;
     if strategy.kind.is_empty() {
         return Err(UpgradeConfigError::NoPreloadType);
     }
-    let kind: ImagePreloadType =
-        strategy.kind.parse().map_err(|_| UpgradeConfigError::PreloadType(strategy.kind.clone()))?;
+    let kind: ImagePreloadType = strategy
+        .kind
+        .parse()
+        .map_err(|_| UpgradeConfigError::PreloadType(strategy.kind.clone()))?;
     let concurrency =
         u32::try_from(strategy.concurrency).map_err(|_| UpgradeConfigError::Concurrency(strategy.concurrency))?;
     Ok(match kind {
@@ -156,7 +164,9 @@ fn preload(option: Option<RawPreloadOption>) -> Result<ImagePreload, UpgradeConf
 }
 
 fn pause(option: Option<RawNodeOption>) -> Result<NodePause, UpgradeConfigError> {
-    let Some(option) = option else { return Ok(NodePause::None) };
+    let Some(option) = option else {
+        return Ok(NodePause::None);
+    };
     let strategy = option.strategy.unwrap_or(option.short);
     // Upstream's webhook looks at the names in `auto` mode too, where they are ignored afterwards.
     let mut names = BTreeSet::new();
@@ -214,7 +224,10 @@ mod tests {
     #[test]
     fn h2_manual_pauses_the_named_nodes_or_all_and_auto_ignores_names() {
         let cases = [
-            (r#"{"strategy":{"mode":"manual","pauseNodes":["n1","n2"]}}"#, some(&["n1", "n2"])),
+            (
+                r#"{"strategy":{"mode":"manual","pauseNodes":["n1","n2"]}}"#,
+                some(&["n1", "n2"]),
+            ),
             (r#"{"strategy":{"mode":"manual"}}"#, NodePause::All),
             (r#"{"strategy":{"mode":"manual","pauseNodes":[]}}"#, NodePause::All),
             (r#"{"strategy":{"mode":"auto","pauseNodes":["n1"]}}"#, NodePause::None),
@@ -231,35 +244,64 @@ mod tests {
 
     #[test]
     fn h3_the_short_form_without_strategy_is_read_as_the_same() {
-        assert_eq!(with_nodes(r#"{"mode":"manual","pauseNodes":["n1"]}"#).unwrap().pause, some(&["n1"]));
+        assert_eq!(
+            with_nodes(r#"{"mode":"manual","pauseNodes":["n1"]}"#).unwrap().pause,
+            some(&["n1"])
+        );
         assert_eq!(with_nodes(r#"{"mode":"manual"}"#).unwrap().pause, NodePause::All);
-        assert_eq!(with_nodes(r#"{"mode":"auto","pauseNodes":["n1"]}"#).unwrap().pause, NodePause::None);
+        assert_eq!(
+            with_nodes(r#"{"mode":"auto","pauseNodes":["n1"]}"#).unwrap().pause,
+            NodePause::None
+        );
     }
 
     #[test]
     fn a_preload_strategy_is_demanded_and_parallel_alone_counts_nodes() {
         let parse = |strategy: &str| {
-            UpgradeConfig::parse(&format!(r#"{{"imagePreloadOption":{{"strategy":{strategy}}}}}"#)).map(|config| config.preload)
+            UpgradeConfig::parse(&format!(r#"{{"imagePreloadOption":{{"strategy":{strategy}}}}}"#))
+                .map(|config| config.preload)
         };
-        assert_eq!(parse(r#"{"type":"parallel","concurrency":3}"#), Ok(ImagePreload::Parallel(Some(3))));
+        assert_eq!(
+            parse(r#"{"type":"parallel","concurrency":3}"#),
+            Ok(ImagePreload::Parallel(Some(3)))
+        );
         assert_eq!(parse(r#"{"type":"parallel"}"#), Ok(ImagePreload::Parallel(None)));
-        assert_eq!(parse(r#"{"type":"sequential","concurrency":3}"#), Ok(ImagePreload::Sequential));
+        assert_eq!(
+            parse(r#"{"type":"sequential","concurrency":3}"#),
+            Ok(ImagePreload::Sequential)
+        );
         assert_eq!(parse("{}"), Err(UpgradeConfigError::NoPreloadType));
-        assert_eq!(parse(r#"{"type":"fast"}"#), Err(UpgradeConfigError::PreloadType("fast".to_owned())));
-        assert_eq!(parse(r#"{"type":"parallel","concurrency":-1}"#), Err(UpgradeConfigError::Concurrency(-1)));
+        assert_eq!(
+            parse(r#"{"type":"fast"}"#),
+            Err(UpgradeConfigError::PreloadType("fast".to_owned()))
+        );
+        assert_eq!(
+            parse(r#"{"type":"parallel","concurrency":-1}"#),
+            Err(UpgradeConfigError::Concurrency(-1))
+        );
         assert_eq!(UpgradeConfig::parse("{}"), Err(UpgradeConfigError::NoPreloadType));
     }
 
     #[test]
     fn bad_values_are_named_with_what_to_write() {
-        assert_eq!(with_nodes(r#"{"strategy":{"mode":"slow"}}"#), Err(UpgradeConfigError::Mode("slow".to_owned())));
+        assert_eq!(
+            with_nodes(r#"{"strategy":{"mode":"slow"}}"#),
+            Err(UpgradeConfigError::Mode("slow".to_owned()))
+        );
         let twice = r#"{"strategy":{"mode":"auto","pauseNodes":["n1","n1"]}}"#;
-        assert_eq!(with_nodes(twice), Err(UpgradeConfigError::DuplicateNode("n1".to_owned())));
+        assert_eq!(
+            with_nodes(twice),
+            Err(UpgradeConfigError::DuplicateNode("n1".to_owned()))
+        );
         for minutes in ["0", "21", "-1", "five"] {
-            let value = format!(r#"{{"imagePreloadOption":{{"strategy":{{"type":"skip"}}}},"logReadyTimeout":"{minutes}"}}"#);
+            let value =
+                format!(r#"{{"imagePreloadOption":{{"strategy":{{"type":"skip"}}}},"logReadyTimeout":"{minutes}"}}"#);
             let error = UpgradeConfig::parse(&value).unwrap_err();
             assert!(error.to_string().contains("\"1\" to \"20\""), "{error}");
         }
-        assert!(matches!(UpgradeConfig::parse("[1,"), Err(UpgradeConfigError::Syntax(_))));
+        assert!(matches!(
+            UpgradeConfig::parse("[1,"),
+            Err(UpgradeConfigError::Syntax(_))
+        ));
     }
 }

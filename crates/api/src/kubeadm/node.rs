@@ -31,7 +31,12 @@ use crate::rules;
     printcolumn(name = "State", type_ = "string", json_path = ".status.state"),
     printcolumn(name = "Step", type_ = "string", json_path = ".status.currentStep"),
     printcolumn(name = "Since", type_ = "date", json_path = ".status.stateSince"),
-    printcolumn(name = "Waiting", type_ = "string", json_path = ".status.waitingFor.message", priority = 1),
+    printcolumn(
+        name = "Waiting",
+        type_ = "string",
+        json_path = ".status.waitingFor.message",
+        priority = 1
+    ),
     printcolumn(name = "Attempt", type_ = "integer", json_path = ".spec.attempt", priority = 1),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
@@ -118,8 +123,21 @@ fn first_attempt() -> i32 {
 
 /// How far a node may go.
 #[derive(
-    Clone, Copy, Debug, Default, Deserialize, Display, EnumIter, EnumString, Eq, IntoStaticStr, JsonSchema, Ord, PartialEq,
-    PartialOrd, Serialize,
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    Deserialize,
+    Display,
+    EnumIter,
+    EnumString,
+    Eq,
+    IntoStaticStr,
+    JsonSchema,
+    Ord,
+    PartialEq,
+    PartialOrd,
+    Serialize,
 )]
 pub enum DesiredNodeState {
     /// Bring what is needed to the node, disturb nothing.
@@ -243,8 +261,21 @@ pub struct StepStatus {
 
 /// Where a step is.
 #[derive(
-    Clone, Copy, Debug, Default, Deserialize, Display, EnumIter, EnumString, Eq, IntoStaticStr, JsonSchema, Ord, PartialEq,
-    PartialOrd, Serialize,
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    Deserialize,
+    Display,
+    EnumIter,
+    EnumString,
+    Eq,
+    IntoStaticStr,
+    JsonSchema,
+    Ord,
+    PartialEq,
+    PartialOrd,
+    Serialize,
 )]
 pub enum StepState {
     /// Not begun.
