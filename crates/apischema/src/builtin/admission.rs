@@ -94,7 +94,9 @@ impl Priority {
         Self {
             class: text(&class["metadata"], "name").to_owned(),
             value: int(class, "value").unwrap_or_default(),
-            preemption: present(class, "preemptionPolicy").and_then(Value::as_str).map(str::to_owned),
+            preemption: present(class, "preemptionPolicy")
+                .and_then(Value::as_str)
+                .map(str::to_owned),
         }
     }
 }
@@ -128,7 +130,11 @@ fn pod_priority(pod: &mut Value, lookup: &dyn Lookup) -> Result<(), Forbidden> {
 
 fn priority_of(class: &str, lookup: &dyn Lookup) -> Result<Priority, Forbidden> {
     const PREEMPT: &str = "PreemptLowerPriority";
-    let built_in = |value| Priority { class: class.to_owned(), value, preemption: Some(PREEMPT.to_owned()) };
+    let built_in = |value| Priority {
+        class: class.to_owned(),
+        value,
+        preemption: Some(PREEMPT.to_owned()),
+    };
     if class.is_empty() {
         return Ok(match default_class(lookup) {
             Some(default) => Priority::of_class(&default),
@@ -154,20 +160,34 @@ fn default_class(lookup: &dyn Lookup) -> Option<Value> {
 }
 
 fn one_default_class(class: &Value, lookup: &dyn Lookup, is_update: bool) -> Result<(), Forbidden> {
-    let Some(default) = flag(class, "globalDefault").then(|| default_class(lookup)).flatten() else { return Ok(()) };
+    let Some(default) = flag(class, "globalDefault").then(|| default_class(lookup)).flatten() else {
+        return Ok(());
+    };
     let name = text(&default["metadata"], "name");
     if is_update && name == text(&class["metadata"], "name") {
         return Ok(());
     }
-    Err(Forbidden(format!("PriorityClass {name} is already marked as default. Only one default can exist")))
+    Err(Forbidden(format!(
+        "PriorityClass {name} is already marked as default. Only one default can exist"
+    )))
 }
 
 fn pod_runtime_class(pod: &Value, lookup: &dyn Lookup) -> Result<(), Forbidden> {
     let name = text(&pod["spec"], "runtimeClassName");
-    if name.is_empty() || lookup.get("node.k8s.io", "RuntimeClass", name).is_some() {
-        return Ok(());
+    let class = if name.is_empty() {
+        None
+    } else {
+        lookup.get("node.k8s.io", "RuntimeClass", name)
+    };
+    if class.is_none() && !name.is_empty() {
+        return Err(Forbidden(format!("pod rejected: RuntimeClass {name:?} not found")));
     }
-    Err(Forbidden(format!("pod rejected: RuntimeClass {name:?} not found")))
+    let has_overhead = class.as_ref().is_some_and(|class| present(class, "overhead").is_some());
+    if present(&pod["spec"], "overhead").is_some() && !has_overhead {
+        let reason = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead";
+        return Err(Forbidden(reason.to_owned()));
+    }
+    Ok(())
 }
 
 /// A new node takes no pods before it has said that it is ready.
@@ -196,22 +216,27 @@ fn protection_finalizer(object: &mut Value, finalizer: &str) {
 /// The newest class that is marked as the default; names decide between classes of the same age.
 fn default_storage_class(claim: &mut Value, lookup: &dyn Lookup) {
     const LEGACY: &str = "volume.beta.kubernetes.io/storage-class";
-    let has_class = present(&claim["spec"], "storageClassName").is_some()
-        || claim["metadata"]["annotations"].get(LEGACY).is_some();
+    let has_class =
+        present(&claim["spec"], "storageClassName").is_some() || claim["metadata"]["annotations"].get(LEGACY).is_some();
     if has_class {
         return;
     }
     let is_default = |class: &Value| {
-        ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"]
-            .iter()
-            .any(|key| class["metadata"]["annotations"][key] == "true")
+        [
+            "storageclass.kubernetes.io/is-default-class",
+            "storageclass.beta.kubernetes.io/is-default-class",
+        ]
+        .iter()
+        .any(|key| class["metadata"]["annotations"][key] == "true")
     };
     let mut classes = lookup.list("storage.k8s.io", "StorageClass");
     classes.retain(is_default);
     classes.sort_by(|left, right| {
         let created = |class: &Value| text(&class["metadata"], "creationTimestamp").to_owned();
         let name = |class: &Value| text(&class["metadata"], "name").to_owned();
-        created(right).cmp(&created(left)).then_with(|| name(left).cmp(&name(right)))
+        created(right)
+            .cmp(&created(left))
+            .then_with(|| name(left).cmp(&name(right)))
     });
     if let Some(class) = classes.first() {
         let name = text(&class["metadata"], "name").to_owned();
@@ -227,7 +252,10 @@ mod tests {
 
     impl Lookup for Classes {
         fn get(&self, _: &str, kind: &str, name: &str) -> Option<Value> {
-            self.0.iter().find(|class| class["kind"] == kind && class["metadata"]["name"] == name).cloned()
+            self.0
+                .iter()
+                .find(|class| class["kind"] == kind && class["metadata"]["name"] == name)
+                .cloned()
         }
 
         fn list(&self, _: &str, kind: &str) -> Vec<Value> {
@@ -252,7 +280,10 @@ mod tests {
             })
         );
         let refused = mutate_on_create("", "Pod", &mut json!({"spec": {"priorityClassName": "x"}}), &none);
-        assert_eq!(refused, Err(Forbidden("no PriorityClass with name x was found".to_owned())));
+        assert_eq!(
+            refused,
+            Err(Forbidden("no PriorityClass with name x was found".to_owned()))
+        );
     }
 
     #[test]
@@ -262,7 +293,10 @@ mod tests {
         })]);
         let mut pod = json!({"spec": {}});
         mutate_on_create("", "Pod", &mut pod, &classes).expect("admitted");
-        assert_eq!((&pod["spec"]["priority"], &pod["spec"]["priorityClassName"]), (&json!(7), &json!("d")));
+        assert_eq!(
+            (&pod["spec"]["priority"], &pod["spec"]["priorityClassName"]),
+            (&json!(7), &json!("d"))
+        );
         assert_eq!(pod["spec"]["preemptionPolicy"], "Never");
         let mut second = json!({"metadata": {"name": "e"}, "globalDefault": true});
         let refused = mutate_on_create("scheduling.k8s.io", "PriorityClass", &mut second, &classes);
@@ -281,7 +315,10 @@ mod tests {
             mutate_on_create("", "Node", &mut node, &none).expect("admitted");
             mutate_on_create("", "PersistentVolume", &mut volume, &none).expect("admitted");
         }
-        assert_eq!(node["spec"]["taints"], json!([{"effect": "NoSchedule", "key": "node.kubernetes.io/not-ready"}]));
+        assert_eq!(
+            node["spec"]["taints"],
+            json!([{"effect": "NoSchedule", "key": "node.kubernetes.io/not-ready"}])
+        );
         assert_eq!(volume["metadata"]["finalizers"], json!(["kubernetes.io/pv-protection"]));
     }
 }

@@ -12,7 +12,10 @@ pub fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 
 /// The items of a list field.
 pub fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
-    value.get(key).and_then(Value::as_array).map_or(NO_VALUES, Vec::as_slice)
+    value
+        .get(key)
+        .and_then(Value::as_array)
+        .map_or(NO_VALUES, Vec::as_slice)
 }
 
 /// The items of a list field, to change.
@@ -25,7 +28,10 @@ pub fn list_mut<'a>(value: &'a mut Value, key: &str) -> &'a mut [Value] {
 
 /// The entries of a map field, when it has any.
 pub fn map<'a>(value: &'a Value, key: &str) -> Option<&'a Map<String, Value>> {
-    value.get(key).and_then(Value::as_object).filter(|entries| !entries.is_empty())
+    value
+        .get(key)
+        .and_then(Value::as_object)
+        .filter(|entries| !entries.is_empty())
 }
 
 pub fn int(value: &Value, key: &str) -> Option<i64> {
@@ -120,6 +126,9 @@ mod tests {
         set_missing(&mut value, "nothing", 1);
         set_empty(&mut value, "text", "x");
         set(child(&mut value, "deep"), "leaf", true);
-        assert_eq!(value, json!({"pointer": 0, "nothing": 1, "text": "x", "deep": {"leaf": true}}));
+        assert_eq!(
+            value,
+            json!({"pointer": 0, "nothing": 1, "text": "x", "deep": {"leaf": true}})
+        );
     }
 }

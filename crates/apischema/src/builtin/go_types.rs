@@ -66,7 +66,10 @@ pub enum Printed {
 
 impl StructType {
     pub fn field(&self, name: &str) -> Option<&Field> {
-        let index = self.fields.binary_search_by(|field| field.name.as_str().cmp(name)).ok()?;
+        let index = self
+            .fields
+            .binary_search_by(|field| field.name.as_str().cmp(name))
+            .ok()?;
         self.fields.get(index)
     }
 }
@@ -114,10 +117,17 @@ impl GoTypes {
 
     fn structure(&mut self, name: &str, schema: &Value, properties: &Map<String, Value>) -> StructType {
         let listed = |key: &str, property: &str| {
-            schema.get(key).and_then(Value::as_array).is_some_and(|list| list.iter().any(|item| item == property))
+            schema
+                .get(key)
+                .and_then(Value::as_array)
+                .is_some_and(|list| list.iter().any(|item| item == property))
         };
         let noted = |key: &str, property: &str| {
-            schema.get(key).and_then(|notes| notes.get(property)).and_then(Value::as_str).map(str::to_owned)
+            schema
+                .get(key)
+                .and_then(|notes| notes.get(property))
+                .and_then(Value::as_str)
+                .map(str::to_owned)
         };
         let mut fields: Vec<Field> = properties
             .iter()
@@ -135,11 +145,17 @@ impl GoTypes {
             })
             .collect();
         fields.sort_by(|left, right| left.name.cmp(&right.name));
-        StructType { name: name.to_owned(), fields }
+        StructType {
+            name: name.to_owned(),
+            fields,
+        }
     }
 
     fn child(&mut self, schema: &Value) -> TypeId {
-        let target = schema.get("$ref").and_then(Value::as_str).and_then(|path| path.rsplit('/').next());
+        let target = schema
+            .get("$ref")
+            .and_then(Value::as_str)
+            .and_then(|path| path.rsplit('/').next());
         if let Some(id) = target.and_then(|name| self.named(name)) {
             return id;
         }
@@ -194,10 +210,16 @@ impl GoTypes {
 
     fn zero_struct(&self, structure: &StructType) -> Map<String, Value> {
         let printed = structure.fields.iter().filter(|field| field.printed == Printed::Always);
-        printed.map(|field| (field.name.clone(), self.zero_field(field))).collect()
+        printed
+            .map(|field| (field.name.clone(), self.zero_field(field)))
+            .collect()
     }
 
     pub fn zero_field(&self, field: &Field) -> Value {
-        if field.pointer { Value::Null } else { self.zero(field.holds) }
+        if field.pointer {
+            Value::Null
+        } else {
+            self.zero(field.holds)
+        }
     }
 }

@@ -70,7 +70,11 @@ fn data() -> &'static Data {
         let components: Map<String, Value> =
             serde_json::from_str(include_str!("../../data/schemas.json")).unwrap_or_default();
         let go = go_types::GoTypes::read(&components);
-        Data { kinds, schemas: Arc::new(SchemaSet::from_components(&components)), go }
+        Data {
+            kinds,
+            schemas: Arc::new(SchemaSet::from_components(&components)),
+            go,
+        }
     })
 }
 
@@ -127,8 +131,15 @@ mod tests {
         assert_eq!((pod.plural.as_str(), pod.namespaced), ("pods", true));
         assert_eq!(pod.short_names, ["po"]);
         assert_eq!(pod.categories, ["all"]);
-        let eviction = pod.subresources.iter().find(|subresource| subresource.name == "eviction").expect("eviction");
-        assert_eq!((eviction.group.as_str(), eviction.kind.as_str()), ("policy", "Eviction"));
+        let eviction = pod
+            .subresources
+            .iter()
+            .find(|subresource| subresource.name == "eviction")
+            .expect("eviction");
+        assert_eq!(
+            (eviction.group.as_str(), eviction.kind.as_str()),
+            ("policy", "Eviction")
+        );
         let virtual_kind = kind("authorization.k8s.io", "SelfSubjectAccessReview").expect("review");
         assert_eq!(virtual_kind.verbs, ["create"]);
         assert_eq!(virtual_kind.storage_version_hash, None);
@@ -137,18 +148,33 @@ mod tests {
     #[test]
     fn every_kind_and_subresource_body_has_a_schema() {
         for known in kinds() {
-            assert!(schema_of(&known.group, &known.version, &known.kind).is_some(), "{}", known.kind);
+            assert!(
+                schema_of(&known.group, &known.version, &known.kind).is_some(),
+                "{}",
+                known.kind
+            );
             for body in &known.subresources {
                 let dialog = matches!(body.name.as_str(), "attach" | "exec" | "portforward" | "proxy");
-                assert!(dialog || schema_of(&body.group, &body.version, &body.kind).is_some(), "{}", body.kind);
+                assert!(
+                    dialog || schema_of(&body.group, &body.version, &body.kind).is_some(),
+                    "{}",
+                    body.kind
+                );
             }
         }
     }
 
     #[test]
     fn defaults_of_list_keys_are_kept() {
-        let port = schemas().named("io.k8s.api.core.v1.ContainerPort").expect("ContainerPort");
-        let protocol = schemas().get(port).property("protocol").expect("protocol").default.clone();
+        let port = schemas()
+            .named("io.k8s.api.core.v1.ContainerPort")
+            .expect("ContainerPort");
+        let protocol = schemas()
+            .get(port)
+            .property("protocol")
+            .expect("protocol")
+            .default
+            .clone();
         assert_eq!(protocol, Some(Value::from("TCP")));
     }
 }

@@ -12,8 +12,10 @@ use super::quantity::Quantity;
 use super::{data, quantity, time};
 
 /// Go's decoder does not look at the bits after the last byte.
-const BASE64: GeneralPurpose =
-    GeneralPurpose::new(&STANDARD, GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true));
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
+);
 
 /// Why an object cannot be read as its kind; the text that follows `… cannot be handled as a Pod: `.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -27,8 +29,15 @@ pub fn normalise(group: &str, version: &str, kind: &str, object: &mut Value) -> 
     let Some(id) = super::component_of(group, version, kind).and_then(|name| go.named(&name)) else {
         return Ok(Vec::new());
     };
-    let mut pass = Pass { go, unknown: Vec::new(), mismatch: None };
-    let place = Place { parent: None, step: Step::Root };
+    let mut pass = Pass {
+        go,
+        unknown: Vec::new(),
+        mismatch: None,
+    };
+    let place = Place {
+        parent: None,
+        step: Step::Root,
+    };
     pass.value(object, id, &place, None)?;
     match pass.mismatch {
         Some(text) => Err(DecodeFailure(text)),
@@ -40,8 +49,12 @@ pub fn normalise(group: &str, version: &str, kind: &str, object: &mut Value) -> 
 pub(super) fn reset_field(group: &str, kind: &str, object: &mut Value, name: &str) {
     let go = &data().go;
     let component = super::kind(group, kind).and_then(|known| go.named(&known.schema));
-    let Some(GoType::Struct(structure)) = component.map(|id| go.get(id)) else { return };
-    let (Some(fields), Some(field)) = (object.as_object_mut(), structure.field(name)) else { return };
+    let Some(GoType::Struct(structure)) = component.map(|id| go.get(id)) else {
+        return;
+    };
+    let (Some(fields), Some(field)) = (object.as_object_mut(), structure.field(name)) else {
+        return;
+    };
     if field.printed == Printed::Always {
         fields.insert(name.to_owned(), go.zero_field(field));
     } else {
@@ -65,7 +78,10 @@ struct Place<'a> {
 
 impl<'a> Place<'a> {
     fn step(&'a self, step: Step<'a>) -> Place<'a> {
-        Place { parent: Some(self), step }
+        Place {
+            parent: Some(self),
+            step,
+        }
     }
 
     /// `spec.containers[0].foo`
@@ -111,7 +127,13 @@ struct Pass {
 type Holder<'a> = Option<(&'a StructType, Option<&'a str>)>;
 
 impl Pass {
-    fn value(&mut self, value: &mut Value, id: TypeId, place: &Place<'_>, holder: Holder<'_>) -> Result<(), DecodeFailure> {
+    fn value(
+        &mut self,
+        value: &mut Value,
+        id: TypeId,
+        place: &Place<'_>,
+        holder: Holder<'_>,
+    ) -> Result<(), DecodeFailure> {
         match (self.go.get(id), &mut *value) {
             (GoType::Struct(structure), Value::Object(fields)) => return self.fields(fields, structure, place),
             (GoType::Map(values), Value::Object(entries)) => return self.entries(entries, *values, place, holder),
@@ -232,7 +254,9 @@ impl Pass {
             Some((structure, _)) => format!("Go struct field {}.{}", structure.name, place.go_path()),
             None => "Go value".to_owned(),
         };
-        self.mismatch = Some(format!("json: cannot unmarshal {given} into {target} of type {go_type}"));
+        self.mismatch = Some(format!(
+            "json: cannot unmarshal {given} into {target} of type {go_type}"
+        ));
     }
 }
 
@@ -257,7 +281,10 @@ fn fits_int32(number: &Number) -> bool {
 
 /// Go prints a float without a fraction as an integer.
 fn plain_number(number: &mut Number) {
-    let text = number.as_f64().filter(|value| value.fract() == 0.0 && value.abs() < 1e15).map(|value| format!("{value:.0}"));
+    let text = number
+        .as_f64()
+        .filter(|value| value.fract() == 0.0 && value.abs() < 1e15)
+        .map(|value| format!("{value:.0}"));
     if let Some(whole) = text.and_then(|text| text.parse::<i64>().ok()) {
         *number = Number::from(whole);
     }
@@ -282,7 +309,10 @@ fn canonical_bytes(text: &mut String) -> Result<(), String> {
             *text = BASE64.encode(bytes);
             Ok(())
         }
-        Err(error) => Err(format!("illegal base64 data at input byte {}", offset_of(&error, text.len()))),
+        Err(error) => Err(format!(
+            "illegal base64 data at input byte {}",
+            offset_of(&error, text.len())
+        )),
     }
 }
 
@@ -296,7 +326,13 @@ fn offset_of(error: &base64::DecodeError, length: usize) -> usize {
 /// The common case, told without parsing: `2026-01-02T03:04:05Z` with plausible digits.
 fn is_canonical(text: &str) -> bool {
     let shape = b"dddd-dd-ddTdd:dd:ddZ";
-    let fits = |(byte, wanted): (&u8, &u8)| if *wanted == b'd' { byte.is_ascii_digit() } else { byte == wanted };
+    let fits = |(byte, wanted): (&u8, &u8)| {
+        if *wanted == b'd' {
+            byte.is_ascii_digit()
+        } else {
+            byte == wanted
+        }
+    };
     text.len() == shape.len()
         && text.as_bytes().iter().zip(shape).all(fits)
         && &text[5..7] <= "12"
@@ -339,7 +375,10 @@ mod tests {
         }));
         object["spec"]["terminationGracePeriodSeconds"] = json!(0);
         object["spec"]["hostNetwork"] = json!(false);
-        assert_eq!(normalise("", "v1", "Pod", &mut object).expect("fits"), Vec::<String>::new());
+        assert_eq!(
+            normalise("", "v1", "Pod", &mut object).expect("fits"),
+            Vec::<String>::new()
+        );
         assert_eq!(
             object,
             json!({
@@ -371,7 +410,10 @@ mod tests {
         let mut object = container(&json!({"foo": 2, "env": [{"name": "A", "x": 1}]}));
         object["metadata"]["foo"] = json!(1);
         let unknown = normalise("", "v1", "Pod", &mut object).expect("fits");
-        assert_eq!(unknown, ["metadata.foo", "spec.containers[0].env[0].x", "spec.containers[0].foo"]);
+        assert_eq!(
+            unknown,
+            ["metadata.foo", "spec.containers[0].env[0].x", "spec.containers[0].foo"]
+        );
         assert_eq!(object["metadata"], json!({"name": "p"}));
     }
 
@@ -385,7 +427,9 @@ mod tests {
         );
         assert_eq!(
             failure(container(&json!({"ports": [{"containerPort": 80, "protocol": 5}]}))),
-            format!("{go} number into Go struct field ContainerPort.spec.containers.ports.protocol of type v1.Protocol")
+            format!(
+                "{go} number into Go struct field ContainerPort.spec.containers.ports.protocol of type v1.Protocol"
+            )
         );
         assert_eq!(
             failure(container(&json!({"command": [5]}))),

@@ -86,7 +86,12 @@ fn split(text: &str) -> Option<Parts<'_>> {
         return None;
     }
     let whole = whole.trim_start_matches('0');
-    Some(Parts { negative, whole: if whole.is_empty() { "0" } else { whole }, fraction, suffix })
+    Some(Parts {
+        negative,
+        whole: if whole.is_empty() { "0" } else { whole },
+        fraction,
+        suffix,
+    })
 }
 
 fn interpret(suffix: &str) -> Option<(Format, i32)> {
@@ -109,7 +114,10 @@ fn interpret(suffix: &str) -> Option<(Format, i32)> {
         "Ei" => (Format::BinarySi, 60),
         _ => {
             let exponent = suffix.strip_prefix(['e', 'E'])?;
-            (Format::DecimalExponent, exponent.strip_prefix('+').unwrap_or(exponent).parse().ok()?)
+            (
+                Format::DecimalExponent,
+                exponent.strip_prefix('+').unwrap_or(exponent).parse().ok()?,
+            )
         }
     };
     Some(known)
@@ -119,7 +127,11 @@ impl Quantity {
     /// Reads a quantity; the error is the text that the API server answers with.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         if text == "0" {
-            return Ok(Self { nanos: 0, format: Format::DecimalSi, text: Some(text.to_owned()) });
+            return Ok(Self {
+                nanos: 0,
+                format: Format::DecimalSi,
+                text: Some(text.to_owned()),
+            });
         }
         let parts = split(text).ok_or(FORMAT_ERROR)?;
         let (format, exponent) = interpret(parts.suffix).ok_or(SUFFIX_ERROR)?;
@@ -139,7 +151,11 @@ impl Quantity {
         let kept = keeps_text(format, exponent, &shifted, &parts);
         Ok(Self {
             nanos: if parts.negative { -nanos } else { nanos },
-            format: if format == Format::BinarySi && nanos > 0 && nanos < NANO { Format::DecimalSi } else { format },
+            format: if format == Format::BinarySi && nanos > 0 && nanos < NANO {
+                Format::DecimalSi
+            } else {
+                format
+            },
             text: kept.then(|| text.to_owned()),
         })
     }
@@ -159,7 +175,11 @@ impl Quantity {
 
     /// The amount in thousandths, rounded up.
     pub fn milli(&self) -> i128 {
-        if self.nanos < 0 { self.nanos / (NANO / 1000) } else { divide_up(self.nanos, NANO / 1000) }
+        if self.nanos < 0 {
+            self.nanos / (NANO / 1000)
+        } else {
+            divide_up(self.nanos, NANO / 1000)
+        }
     }
 
     /// The canonical text.
@@ -200,7 +220,10 @@ fn keeps_text(format: Format, exponent: i32, shifted: &str, parts: &Parts<'_>) -
 }
 
 fn power_of_ten(power: i32) -> i128 {
-    u32::try_from(power).ok().and_then(|power| 10i128.checked_pow(power)).unwrap_or(i128::MAX)
+    u32::try_from(power)
+        .ok()
+        .and_then(|power| 10i128.checked_pow(power))
+        .unwrap_or(i128::MAX)
 }
 
 fn divide_up(value: i128, divisor: i128) -> i128 {
@@ -238,7 +261,10 @@ fn decimal_text(nanos: i128, exponential: bool) -> String {
     if exponential && exponent != 0 {
         return format!("{value}e{exponent}");
     }
-    let suffix = SUFFIXES.iter().find(|(known, _)| *known == exponent).map_or("", |(_, suffix)| suffix);
+    let suffix = SUFFIXES
+        .iter()
+        .find(|(known, _)| *known == exponent)
+        .map_or("", |(_, suffix)| suffix);
     format!("{value}{suffix}")
 }
 

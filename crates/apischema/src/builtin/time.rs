@@ -36,30 +36,47 @@ fn format_utc(seconds: i64, micros: Option<u32>) -> String {
 /// Reads along the layout; the error names the rest of the text and the part of the layout it did not fit.
 fn parse(text: &str, layout: &str, micro: bool) -> Result<(i64, u32), String> {
     let bad = |rest: &str, part: &str| {
-        Err(format!("parsing time {text:?} as {layout:?}: cannot parse {rest:?} as {part:?}"))
+        Err(format!(
+            "parsing time {text:?} as {layout:?}: cannot parse {rest:?} as {part:?}"
+        ))
     };
     let mut rest = text;
     let mut parts = [0i16; 6];
-    for (index, (width, separator, part)) in
-        [(4, "", "2006"), (2, "-", "01"), (2, "-", "02"), (2, "T", "15"), (2, ":", "04"), (2, ":", "05")]
-            .into_iter()
-            .enumerate()
+    for (index, (width, separator, part)) in [
+        (4, "", "2006"),
+        (2, "-", "01"),
+        (2, "-", "02"),
+        (2, "T", "15"),
+        (2, ":", "04"),
+        (2, ":", "05"),
+    ]
+    .into_iter()
+    .enumerate()
     {
-        let Some(after) = rest.strip_prefix(separator) else { return bad(rest, separator) };
-        match after.get(..width).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit())) {
+        let Some(after) = rest.strip_prefix(separator) else {
+            return bad(rest, separator);
+        };
+        match after
+            .get(..width)
+            .filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))
+        {
             Some(digits) => parts[index] = digits.parse().unwrap_or_default(),
             None => return bad(after, part),
         }
         rest = &after[width..];
     }
-    let fraction = rest.strip_prefix('.').map(|after| after.len() - after.trim_start_matches(|c: char| c.is_ascii_digit()).len());
+    let fraction = rest
+        .strip_prefix('.')
+        .map(|after| after.len() - after.trim_start_matches(|c: char| c.is_ascii_digit()).len());
     let micros = match fraction {
         Some(6) if micro => rest[1..7].parse().unwrap_or_default(),
         _ if micro => return bad(rest, ".000000"),
         _ => 0,
     };
     rest = fraction.map_or(rest, |digits| &rest[digits + 1..]);
-    let Some(offset) = offset_seconds(rest) else { return bad(rest, "Z07:00") };
+    let Some(offset) = offset_seconds(rest) else {
+        return bad(rest, "Z07:00");
+    };
     match civil_seconds(parts) {
         Some(seconds) => Ok((seconds - offset, micros)),
         None => Err(format!("parsing time {text:?}: day out of range")),
@@ -84,9 +101,16 @@ fn offset_seconds(text: &str) -> Option<i64> {
 
 fn civil_seconds([year, month, day, hour, minute, second]: [i16; 6]) -> Option<i64> {
     let small = |value: i16| i8::try_from(value).ok();
-    let civil =
-        jiff::civil::DateTime::new(year, small(month)?, small(day)?, small(hour)?, small(minute)?, small(second)?, 0)
-            .ok()?;
+    let civil = jiff::civil::DateTime::new(
+        year,
+        small(month)?,
+        small(day)?,
+        small(hour)?,
+        small(minute)?,
+        small(second)?,
+        0,
+    )
+    .ok()?;
     Offset::UTC.to_timestamp(civil).ok().map(Timestamp::as_second)
 }
 
@@ -96,9 +120,18 @@ mod tests {
 
     #[test]
     fn times_become_utc() {
-        assert_eq!(canonical_seconds("2026-01-02T03:04:05Z").as_deref(), Ok("2026-01-02T03:04:05Z"));
-        assert_eq!(canonical_seconds("2026-01-02T03:04:05.999+02:00").as_deref(), Ok("2026-01-02T01:04:05Z"));
-        assert_eq!(canonical_micro("2026-01-02T03:04:05.000001Z").as_deref(), Ok("2026-01-02T03:04:05.000001Z"));
+        assert_eq!(
+            canonical_seconds("2026-01-02T03:04:05Z").as_deref(),
+            Ok("2026-01-02T03:04:05Z")
+        );
+        assert_eq!(
+            canonical_seconds("2026-01-02T03:04:05.999+02:00").as_deref(),
+            Ok("2026-01-02T01:04:05Z")
+        );
+        assert_eq!(
+            canonical_micro("2026-01-02T03:04:05.000001Z").as_deref(),
+            Ok("2026-01-02T03:04:05.000001Z")
+        );
     }
 
     #[test]

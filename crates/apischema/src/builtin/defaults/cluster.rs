@@ -21,15 +21,38 @@ pub fn core(kind: &str, object: &mut Value) {
 fn namespace(object: &mut Value) {
     let name = text(&object["metadata"], "name").to_owned();
     if !name.is_empty() {
-        set(child(child(object, "metadata"), "labels"), "kubernetes.io/metadata.name", name);
+        set(
+            child(child(object, "metadata"), "labels"),
+            "kubernetes.io/metadata.name",
+            name,
+        );
     }
     set_empty(child(object, "status"), "phase", "Active");
 }
 
 fn node(object: &mut Value) {
+    if let Some(spec) = present_mut(object, "spec") {
+        pod_ranges(spec);
+    }
     let capacity = map(&object["status"], "capacity").cloned();
     if let Some(capacity) = capacity {
         set_missing(child(object, "status"), "allocatable", capacity);
+    }
+}
+
+/// The one range and the list of ranges are kept alike; upstream's internal type has only the list.
+fn pod_ranges(spec: &mut Value) {
+    let first = list(spec, "podCIDRs")
+        .first()
+        .and_then(Value::as_str)
+        .map(str::to_owned);
+    match (text(spec, "podCIDR"), first) {
+        ("", Some(first)) => set(spec, "podCIDR", first),
+        (single, first) if !single.is_empty() && first.as_deref() != Some(single) => {
+            let single = single.to_owned();
+            set(spec, "podCIDRs", json!([single]));
+        }
+        _ => {}
     }
 }
 
@@ -39,7 +62,8 @@ fn service(object: &mut Value) {
     if text(spec, "sessionAffinity") == "None" {
         remove(spec, "sessionAffinityConfig");
     }
-    if text(spec, "sessionAffinity") == "ClientIP" && spec.pointer("/sessionAffinityConfig/clientIP/timeoutSeconds").is_none()
+    if text(spec, "sessionAffinity") == "ClientIP"
+        && spec.pointer("/sessionAffinityConfig/clientIP/timeoutSeconds").is_none()
     {
         spec["sessionAffinityConfig"] = json!({"clientIP": {"timeoutSeconds": 10800}});
     }
@@ -82,10 +106,18 @@ fn limit_range(object: &mut Value) {
         if text(item, "type") != "Container" {
             continue;
         }
-        for (from, to) in [("max", "default"), ("default", "defaultRequest"), ("min", "defaultRequest")] {
-            let Some(values) = map(item, from).cloned() else { continue };
+        for (from, to) in [
+            ("max", "default"),
+            ("default", "defaultRequest"),
+            ("min", "defaultRequest"),
+        ] {
+            let Some(values) = map(item, from).cloned() else {
+                continue;
+            };
             let target = child(item, to);
-            values.into_iter().for_each(|(name, value)| set_missing(target, &name, value));
+            values
+                .into_iter()
+                .for_each(|(name, value)| set_missing(target, &name, value));
         }
     }
 }
@@ -149,7 +181,11 @@ pub fn network_policy(object: &mut Value) {
     }
     if spec.get("policyTypes").is_none_or(is_zero) {
         let egress = !list(spec, "egress").is_empty();
-        spec["policyTypes"] = if egress { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) };
+        spec["policyTypes"] = if egress {
+            json!(["Ingress", "Egress"])
+        } else {
+            json!(["Ingress"])
+        };
     }
 }
 

@@ -36,6 +36,3 @@ pub fn apply(group: &str, kind: &str, object: &mut Value) {
         _ => {}
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::builtin::fields::{child, flag, list_mut, present_mut, set_empty, set_missing, text};
+use crate::builtin::fields::{child, flag, int, list, list_mut, present_mut, set, set_empty, set_missing, text};
 
 /// A Pod: what templates get, plus what only real pods get (requests from limits, host ports, service links).
 pub fn pod(pod: &mut Value) {
@@ -12,7 +12,34 @@ pub fn pod(pod: &mut Value) {
         list_mut(spec, containers).iter_mut().for_each(requests_from_limits);
     }
     pod_level_requests(spec);
+    // Read from callers that meant "at once"; upstream's conversion has no room for it.
+    if int(spec, "terminationGracePeriodSeconds").is_some_and(|period| period < 0) {
+        spec["terminationGracePeriodSeconds"] = Value::from(1);
+    }
     set_missing(spec, "enableServiceLinks", true);
+    host_ports(spec);
+    if let Some(status) = present_mut(pod, "status") {
+        pod_addresses(status);
+    }
+}
+
+/// The one address and the list of addresses are kept alike; upstream's internal type has only the list.
+fn pod_addresses(status: &mut Value) {
+    let first = list(status, "podIPs")
+        .first()
+        .map(|address| text(address, "ip").to_owned());
+    match (text(status, "podIP"), first) {
+        ("", Some(first)) => set(status, "podIP", first),
+        (single, first) if !single.is_empty() && first.as_deref() != Some(single) => {
+            let single = single.to_owned();
+            set(status, "podIPs", json!([{"ip": single}]));
+        }
+        _ => {}
+    }
+}
+
+/// On the host's network a container's ports are the host's.
+fn host_ports(spec: &mut Value) {
     if flag(spec, "hostNetwork") {
         for containers in ["containers", "initContainers"] {
             for container in list_mut(spec, containers) {
@@ -33,8 +60,12 @@ pub fn template(holder: &mut Value, key: &str) {
 }
 
 fn requests_from_limits(container: &mut Value) {
-    let Some(resources) = present_mut(container, "resources") else { return };
-    let Some(limits) = resources.get("limits").and_then(Value::as_object).cloned() else { return };
+    let Some(resources) = present_mut(container, "resources") else {
+        return;
+    };
+    let Some(limits) = resources.get("limits").and_then(Value::as_object).cloned() else {
+        return;
+    };
     let requests = child(resources, "requests");
     for (name, limit) in limits {
         set_missing(requests, &name, limit);
@@ -44,8 +75,14 @@ fn requests_from_limits(container: &mut Value) {
 /// Requests of the pod as a whole (`spec.resources`) from its limits. Sums over containers are not taken: they only
 /// matter for pods that set pod-level limits and leave container requests to be counted.
 fn pod_level_requests(spec: &mut Value) {
-    let Some(resources) = present_mut(spec, "resources") else { return };
-    let Some(limits) = resources.get("limits").and_then(Value::as_object).filter(|limits| !limits.is_empty()).cloned()
+    let Some(resources) = present_mut(spec, "resources") else {
+        return;
+    };
+    let Some(limits) = resources
+        .get("limits")
+        .and_then(Value::as_object)
+        .filter(|limits| !limits.is_empty())
+        .cloned()
     else {
         return;
     };
@@ -90,7 +127,9 @@ fn container(container: &mut Value) {
         set_empty(port, "protocol", "TCP");
     }
     for variable in list_mut(container, "env") {
-        let Some(source) = present_mut(variable, "valueFrom") else { continue };
+        let Some(source) = present_mut(variable, "valueFrom") else {
+            continue;
+        };
         if let Some(field) = present_mut(source, "fieldRef") {
             set_empty(field, "apiVersion", "v1");
         }
@@ -105,7 +144,10 @@ fn container(container: &mut Value) {
     }
     for hook in ["postStart", "preStop"] {
         let lifecycle = present_mut(container, "lifecycle");
-        if let Some(get) = lifecycle.and_then(|l| present_mut(l, hook)).and_then(|h| present_mut(h, "httpGet")) {
+        if let Some(get) = lifecycle
+            .and_then(|l| present_mut(l, hook))
+            .and_then(|h| present_mut(h, "httpGet"))
+        {
             http_get(get);
         }
     }
@@ -115,7 +157,11 @@ fn container(container: &mut Value) {
 fn pull_policy(image: &str) -> &'static str {
     let unnamed = !image.is_empty() && !image.contains('@');
     let last = image.rsplit('/').next().unwrap_or_default();
-    let tag = image.split('@').next().and_then(|named| named.rsplit('/').next()).and_then(|named| named.split_once(':'));
+    let tag = image
+        .split('@')
+        .next()
+        .and_then(|named| named.rsplit('/').next())
+        .and_then(|named| named.split_once(':'));
     match tag {
         Some((_, "latest")) => "Always",
         None if unnamed && is_reference(last) => "Always",
@@ -125,7 +171,10 @@ fn pull_policy(image: &str) -> &'static str {
 
 /// Upstream's parser gives no tag at all for a name it cannot read.
 fn is_reference(name: &str) -> bool {
-    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"._-".contains(&byte))
+    !name.is_empty()
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"._-".contains(&byte))
 }
 
 fn probe(probe: &mut Value) {
@@ -147,7 +196,9 @@ fn http_get(action: &mut Value) {
 }
 
 fn volume(volume: &mut Value) {
-    let has_source = volume.as_object().is_some_and(|fields| fields.iter().any(|(key, value)| key != "name" && !value.is_null()));
+    let has_source = volume
+        .as_object()
+        .is_some_and(|fields| fields.iter().any(|(key, value)| key != "name" && !value.is_null()));
     if !has_source {
         volume["emptyDir"] = json!({});
     }
@@ -169,7 +220,8 @@ fn volume(volume: &mut Value) {
         let policy = pull_policy(text(image, "reference"));
         image["pullPolicy"] = Value::from(policy);
     }
-    if let Some(claim) = present_mut(volume, "ephemeral").and_then(|source| present_mut(source, "volumeClaimTemplate")) {
+    if let Some(claim) = present_mut(volume, "ephemeral").and_then(|source| present_mut(source, "volumeClaimTemplate"))
+    {
         set_missing(child(claim, "spec"), "volumeMode", "Filesystem");
     }
     block_sources(volume);
@@ -213,7 +265,6 @@ fn projection(projection: &mut Value) {
     }
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -226,7 +277,10 @@ mod tests {
             ("registry:5000/nginx", "Always"),
             ("nginx:1.27", "IfNotPresent"),
             ("registry:5000/nginx:1", "IfNotPresent"),
-            ("nginx@sha256:0000000000000000000000000000000000000000000000000000000000000000", "IfNotPresent"),
+            (
+                "nginx@sha256:0000000000000000000000000000000000000000000000000000000000000000",
+                "IfNotPresent",
+            ),
             ("", "IfNotPresent"),
         ] {
             assert_eq!(pull_policy(image), policy, "{image}");

@@ -10,7 +10,9 @@ pub fn replication_controller(object: &mut Value) {
     let spec = child(object, "spec");
     set_missing(spec, "replicas", 1);
     template(spec, "template");
-    let labels = present(spec, "template").and_then(|t| t["metadata"].get("labels")).cloned();
+    let labels = present(spec, "template")
+        .and_then(|t| t["metadata"].get("labels"))
+        .cloned();
     if let Some(labels) = labels {
         set_empty(spec, "selector", labels.clone());
         set_empty(child(object, "metadata"), "labels", labels);
@@ -93,11 +95,19 @@ fn job_spec(spec: &mut Value) {
         set_missing(spec, "completions", 1);
     }
     set_missing(spec, "parallelism", 1);
-    let limit = if present(spec, "backoffLimitPerIndex").is_some() { i32::MAX } else { 6 };
+    let limit = if present(spec, "backoffLimitPerIndex").is_some() {
+        i32::MAX
+    } else {
+        6
+    };
     set_missing(spec, "backoffLimit", limit);
     set_missing(spec, "completionMode", "NonIndexed");
     set_missing(spec, "suspend", false);
-    let replacement = if present(spec, "podFailurePolicy").is_some() { "Failed" } else { "TerminatingOrFailed" };
+    let replacement = if present(spec, "podFailurePolicy").is_some() {
+        "Failed"
+    } else {
+        "TerminatingOrFailed"
+    };
     set_missing(spec, "podReplacementPolicy", replacement);
     set_missing(spec, "manualSelector", false);
     failure_policy(spec);
@@ -105,7 +115,9 @@ fn job_spec(spec: &mut Value) {
 }
 
 fn failure_policy(spec: &mut Value) {
-    let Some(policy) = present_mut(spec, "podFailurePolicy") else { return };
+    let Some(policy) = present_mut(spec, "podFailurePolicy") else {
+        return;
+    };
     for rule in list_mut(policy, "rules") {
         for pattern in list_mut(rule, "onPodConditions") {
             set_empty(pattern, "status", "True");
@@ -133,7 +145,9 @@ pub fn autoscaler(object: &mut Value) {
             "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}},
         }]);
     }
-    let Some(behavior) = present_mut(spec, "behavior") else { return };
+    let Some(behavior) = present_mut(spec, "behavior") else {
+        return;
+    };
     let policy = |kind: &str, value: i64| json!({"type": kind, "value": value, "periodSeconds": 15});
     let up = child(behavior, "scaleUp");
     set_missing(up, "stabilizationWindowSeconds", 0);

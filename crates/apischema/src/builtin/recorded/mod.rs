@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::admission::{Lookup, mutate_on_create, mutate_on_update};
-use super::fields::{child, set, text};
+use super::fields::{child, remove, set, text};
 use super::strategy::{CreateContext, prepare_for_create, prepare_for_status_update, prepare_for_update};
 use super::{defaults, event, normalise, validation};
 use crate::field_error::{FieldError, invalid_status};
@@ -32,11 +32,25 @@ impl<'a> Request<'a> {
     fn of(case: &'a Value) -> Self {
         let api_version = text(&case["body"], "apiVersion");
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-        Self { group, version, kind: text(&case["body"], "kind"), recorded: &case["answer"] }
+        Self {
+            group,
+            version,
+            kind: text(&case["body"], "kind"),
+            recorded: &case["answer"],
+        }
     }
 
     fn refused(&self, name: &str, errors: &[FieldError]) -> Value {
-        invalid_status(self.group, self.kind, name, errors)
+        invalid_status(validation::group_in_messages(self.group), self.kind, name, errors)
+    }
+
+    fn recorded_uid(&self) -> String {
+        const QUOTED: &str = "controller-uid\":\"";
+        let message = text(self.recorded, "message");
+        match message.split_once(QUOTED) {
+            Some((_, rest)) => rest.split('"').next().unwrap_or_default().to_owned(),
+            None => text(&self.recorded["metadata"], "uid").to_owned(),
+        }
     }
 
     fn forbidden(&self, name: &str, reason: &str) -> Value {
@@ -57,22 +71,30 @@ impl<'a> Request<'a> {
         if super::kind(self.group, self.kind).expect("known").namespaced {
             set(child(&mut object, "metadata"), "namespace", "default");
         }
-        let uid = text(&self.recorded["metadata"], "uid").to_owned();
+        let uid = self.recorded_uid();
         set(child(&mut object, "metadata"), "uid", uid.as_str());
         defaults::apply(self.group, self.kind, &mut object);
         if let Err(refusal) = mutate_on_create(self.group, self.kind, &mut object, &Cluster) {
             return self.forbidden(&name, &refusal.0);
         }
-        let now = ["/status/lastPhaseTransitionTime", "/status/conditions/0/lastTransitionTime"]
-            .iter()
-            .find_map(|place| self.recorded.pointer(place).and_then(Value::as_str))
-            .unwrap_or_default();
-        let address = self.recorded.pointer("/spec/clusterIP").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let now = [
+            "/status/lastPhaseTransitionTime",
+            "/status/conditions/0/lastTransitionTime",
+        ]
+        .iter()
+        .find_map(|place| self.recorded.pointer(place).and_then(Value::as_str))
+        .unwrap_or_default();
+        let address = self
+            .recorded
+            .pointer("/spec/clusterIP")
+            .and_then(Value::as_str)
+            .unwrap_or("10.96.0.9")
+            .to_owned();
         let mut context = CreateContext {
             uid: &uid,
             now,
             allocate_cluster_ip: &mut || address.clone(),
-            allocate_node_port: &mut || 0,
+            allocate_node_port: &mut || 30_999,
         };
         prepare_for_create(self.group, self.kind, &mut object, &mut context);
         let errors = validation::create(self.group, self.kind, &object);
@@ -84,7 +106,11 @@ impl<'a> Request<'a> {
 
     /// What a server answers to a `PUT`.
     fn update(&self, old: &Value, body: &Value, subresource: &str) -> Value {
-        let mut object = body.clone();
+        let (mut old, mut object) = (old.clone(), body.clone());
+        for versioned in [&mut old, &mut object] {
+            set(child(versioned, "metadata"), "resourceVersion", "1");
+        }
+        let old = &old;
         let name = text(&body["metadata"], "name").to_owned();
         if let Err(failure) = normalise(self.group, self.version, self.kind, &mut object) {
             return json!({"message": failure.0, "code": 400});
@@ -103,6 +129,7 @@ impl<'a> Request<'a> {
         if !errors.is_empty() {
             return self.refused(&name, &errors);
         }
+        remove(child(&mut object, "metadata"), "resourceVersion");
         self.shown(object)
     }
 
@@ -151,10 +178,26 @@ fn replay(recorded: &str) {
             wrong.push(format!("{}\n  real {expected}\n  ours {answer}", case["body"]));
         }
     }
-    assert!(wrong.is_empty(), "{} of {} differ:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} of {} differ:\n{}",
+        wrong.len(),
+        cases.len(),
+        wrong.join("\n")
+    );
 }
 
 #[test]
 fn creations_are_answered_as_recorded() {
     replay(include_str!("creates.json"));
+}
+
+#[test]
+fn bad_objects_are_refused_as_recorded() {
+    replay(include_str!("refusals.json"));
+}
+
+#[test]
+fn replacements_are_answered_as_recorded() {
+    replay(include_str!("updates.json"));
 }

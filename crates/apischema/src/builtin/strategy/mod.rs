@@ -58,7 +58,10 @@ fn generation(group: &str, kind: &str) -> Generation {
 
 /// Whether objects of the kind get `metadata.generation` when they are created.
 pub fn has_generation(group: &str, kind: &str) -> bool {
-    !matches!(generation(group, kind), Generation::None | Generation::FollowsSpecFromZero)
+    !matches!(
+        generation(group, kind),
+        Generation::None | Generation::FollowsSpecFromZero
+    )
 }
 
 fn has_status(group: &str, kind: &str) -> bool {
@@ -147,8 +150,14 @@ pub fn prepare_for_status_update(group: &str, kind: &str, object: &mut Value, ol
         ("", "PersistentVolume") => phase_transition(object, old, now),
         ("apps", "Deployment") => copy(&old["metadata"], child(object, "metadata"), "labels"),
         ("storage.k8s.io", "VolumeAttachment") | ("admissionregistration.k8s.io", _) => {
-            for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "labels", "annotations", "finalizers", "ownerReferences"]
-            {
+            for field in [
+                "deletionTimestamp",
+                "deletionGracePeriodSeconds",
+                "labels",
+                "annotations",
+                "finalizers",
+                "ownerReferences",
+            ] {
                 copy(&old["metadata"], child(object, "metadata"), field);
             }
         }
@@ -214,7 +223,9 @@ fn new_namespace(object: &mut Value) {
 /// `stringData` is written only: its texts become bytes of `data`.
 fn string_data(object: &mut Value) {
     use base64::Engine as _;
-    let Some(texts) = remove(object, "stringData") else { return };
+    let Some(texts) = remove(object, "stringData") else {
+        return;
+    };
     for (key, text) in texts.as_object().into_iter().flatten() {
         let bytes = base64::engine::general_purpose::STANDARD.encode(text.as_str().unwrap_or_default());
         set(child(object, "data"), key, bytes);
@@ -225,7 +236,10 @@ fn string_data(object: &mut Value) {
 fn data_sources(claim: &mut Value) {
     let spec = child(claim, "spec");
     let without_namespace = |source: &Value| text(source, "namespace").is_empty();
-    match (present(spec, "dataSource").cloned(), present(spec, "dataSourceRef").cloned()) {
+    match (
+        present(spec, "dataSource").cloned(),
+        present(spec, "dataSourceRef").cloned(),
+    ) {
         (Some(source), None) => set(spec, "dataSourceRef", source),
         (None, Some(source)) if without_namespace(&source) => set(spec, "dataSource", source),
         _ => {}
@@ -236,11 +250,17 @@ const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 /// How often a DaemonSet's template changed; `apps/v1` shows it as an annotation only.
 fn template_generation(object: &Value) -> Option<i64> {
-    text(&object["metadata"]["annotations"], TEMPLATE_GENERATION).parse().ok()
+    text(&object["metadata"]["annotations"], TEMPLATE_GENERATION)
+        .parse()
+        .ok()
 }
 
 fn set_template_generation(object: &mut Value, value: i64) {
-    set(child(child(object, "metadata"), "annotations"), TEMPLATE_GENERATION, value.to_string());
+    set(
+        child(child(object, "metadata"), "annotations"),
+        TEMPLATE_GENERATION,
+        value.to_string(),
+    );
 }
 
 /// `MaxUnavailableStatefulSet` is off by default: the field is dropped.
@@ -276,7 +296,11 @@ fn job_selector(object: &mut Value, uid: &str) {
         set_missing(labels, key, value);
     }
     let labels = labels.clone();
-    set_missing(child(child(spec, "selector"), "matchLabels"), "batch.kubernetes.io/controller-uid", uid);
+    set_missing(
+        child(child(spec, "selector"), "matchLabels"),
+        "batch.kubernetes.io/controller-uid",
+        uid,
+    );
     if shared {
         set(child(object, "metadata"), "labels", labels);
     }
@@ -293,6 +317,3 @@ fn phase_transition(object: &mut Value, old: &Value, now: &str) {
         set(status, TIME, now);
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -36,7 +36,10 @@ pub fn prepare_for_status_update(pod: &mut Value, old: &Value) {
         before.entry(text(condition, "type")).or_default().push(seen);
     }
     for condition in list_mut(status, "conditions") {
-        let known = before.get_mut(text(condition, "type")).filter(|seen| !seen.is_empty()).map(|seen| seen.remove(0));
+        let known = before
+            .get_mut(text(condition, "type"))
+            .filter(|seen| !seen.is_empty())
+            .map(|seen| seen.remove(0));
         if int(condition, "observedGeneration").is_none()
             && let Some(known) = known.filter(|known| *known != 0)
         {
@@ -52,7 +55,10 @@ pub fn deletion_grace_period(pod: &Value, asked: Option<i64>) -> i64 {
     if text(&pod["spec"], "nodeName").is_empty() || has_ended {
         return 0;
     }
-    match asked.or_else(|| int(&pod["spec"], "terminationGracePeriodSeconds")).unwrap_or(0) {
+    match asked
+        .or_else(|| int(&pod["spec"], "terminationGracePeriodSeconds"))
+        .unwrap_or(0)
+    {
         negative if negative < 0 => 1,
         period => period,
     }
@@ -87,7 +93,10 @@ fn sum<'a>(resources: &'a Value, key: &str, into: &mut BTreeMap<&'a str, i128>) 
     let mut found = 0;
     for (name, quantity) in map(resources, key).into_iter().flatten() {
         let counted = matches!(name.as_str(), "cpu" | "memory");
-        let amount = quantity.as_str().filter(|_| counted).and_then(|text| Quantity::parse(text).ok());
+        let amount = quantity
+            .as_str()
+            .filter(|_| counted)
+            .and_then(|text| Quantity::parse(text).ok());
         if let Some(milli) = amount.map(|amount| amount.milli()).filter(|milli| *milli > 0) {
             *into.entry(name).or_default() += milli;
             found += 1;

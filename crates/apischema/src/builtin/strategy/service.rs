@@ -16,7 +16,9 @@ fn needs_node_port(service: &Value) -> bool {
     let spec = &service["spec"];
     match text(spec, "type") {
         "NodePort" => true,
-        "LoadBalancer" => present(spec, "allocateLoadBalancerNodePorts").is_none() || flag(spec, "allocateLoadBalancerNodePorts"),
+        "LoadBalancer" => {
+            present(spec, "allocateLoadBalancerNodePorts").is_none() || flag(spec, "allocateLoadBalancerNodePorts")
+        }
         _ => false,
     }
 }
@@ -44,7 +46,11 @@ pub fn prepare_for_create(service: &mut Value, context: &mut CreateContext<'_>) 
     }
     set_missing(spec, "ipFamilyPolicy", "SingleStack");
     let both = is_headless_without_selector && text(spec, "ipFamilyPolicy") != "SingleStack";
-    set_missing(spec, "ipFamilies", if both { json!(["IPv4", "IPv6"]) } else { json!(["IPv4"]) });
+    set_missing(
+        spec,
+        "ipFamilies",
+        if both { json!(["IPv4", "IPv6"]) } else { json!(["IPv4"]) },
+    );
     allocate_ports(service, context);
 }
 
@@ -82,13 +88,18 @@ fn drop_type_dependent(service: &mut Value, old: &Value) {
         for field in ["clusterIP", "clusterIPs"].into_iter().filter(|_| addresses) {
             remove(child(service, "spec"), field);
         }
-        for field in ["ipFamilies", "ipFamilyPolicy"] {
+        for field in ["ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"] {
             if same(service, field) {
                 remove(child(service, "spec"), field);
             }
         }
     }
-    let node_ports = |of: &Value| list(&of["spec"], "ports").iter().map(|port| int(port, "nodePort")).collect::<Vec<_>>();
+    let node_ports = |of: &Value| {
+        list(&of["spec"], "ports")
+            .iter()
+            .map(|port| int(port, "nodePort"))
+            .collect::<Vec<_>>()
+    };
     if needs_node_port(old) && !needs_node_port(service) && node_ports(old) == node_ports(service) {
         for port in list_mut(child(service, "spec"), "ports") {
             remove(port, "nodePort");
@@ -106,7 +117,9 @@ fn drop_type_dependent(service: &mut Value, old: &Value) {
         }
         service["status"]["loadBalancer"] = json!({});
     }
-    let reachable = |of: &Value| matches!(text(&of["spec"], "type"), "NodePort" | "LoadBalancer") || !list(&of["spec"], "externalIPs").is_empty();
+    let reachable = |of: &Value| {
+        matches!(text(&of["spec"], "type"), "NodePort" | "LoadBalancer") || !list(&of["spec"], "externalIPs").is_empty()
+    };
     if reachable(old) && !reachable(service) && same(service, "externalTrafficPolicy") {
         remove(child(service, "spec"), "externalTrafficPolicy");
     }
@@ -124,12 +137,19 @@ fn keep_allocated(service: &mut Value, old: &Value) {
     }
     if needs_node_port(old) && needs_node_port(service) {
         let used = |of: &Value| -> BTreeSet<i64> {
-            list(&of["spec"], "ports").iter().filter_map(|port| int(port, "nodePort")).collect()
+            list(&of["spec"], "ports")
+                .iter()
+                .filter_map(|port| int(port, "nodePort"))
+                .collect()
         };
         let taken: BTreeSet<i64> = used(old).intersection(&used(service)).copied().collect();
         for port in list_mut(child(service, "spec"), "ports") {
-            let before = list(&old["spec"], "ports").iter().find(|known| text(known, "name") == text(port, "name"));
-            let before = before.and_then(|known| int(known, "nodePort")).filter(|before| !taken.contains(before));
+            let before = list(&old["spec"], "ports")
+                .iter()
+                .find(|known| text(known, "name") == text(port, "name"));
+            let before = before
+                .and_then(|known| int(known, "nodePort"))
+                .filter(|before| !taken.contains(before));
             if let Some(before) = before {
                 super::super::fields::set_empty(port, "nodePort", before);
             }
