@@ -4,6 +4,7 @@
 mod json;
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 
 use serde_json::Value;
 
@@ -216,8 +217,11 @@ pub fn body_summary(body: &[u8]) -> String {
     if first == Some(&b'{') {
         return format!("{}{dots}", String::from_utf8_lossy(start));
     }
-    let hex: String = start.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{hex}{dots}")
+    let mut hex = String::with_capacity(64);
+    for byte in start {
+        let _ = write!(hex, "{byte:02x}");
+    }
+    hex + dots
 }
 
 /// The type of a body for [`unrecognized`]: an error when `apiVersion` or `kind` is no text, or the body no object.

@@ -342,9 +342,8 @@ impl<'s> Checker<'_, 's> {
             return *kind;
         }
         match name {
-            "self" => self.root(),
             "oldSelf" if self.scope.optional_old => Kind::Unknown,
-            "oldSelf" => self.root(),
+            "self" | "oldSelf" => self.root(),
             _ if GLOBALS.contains(&name) => Kind::Unknown,
             _ => {
                 self.complain(

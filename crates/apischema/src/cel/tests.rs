@@ -167,6 +167,10 @@ fn bad_rules_are_refused_as_recorded() {
         );
     }
     assert!(check(&json!({"rule": "self.a >"}))[0].contains("compilation failed: ERROR: <input>:1:"));
+}
+
+#[test]
+fn words_beside_a_rule_are_checked_as_recorded() {
     let at = "x.x-kubernetes-validations[0]";
     for (rule, expected) in [
         (

@@ -1,6 +1,8 @@
 //! A JSON parser that complains as Go's does and notices fields given twice. Numbers follow the API machinery: whole
 //! ones that fit are 64-bit integers, all others floats.
 
+use std::fmt::Write as _;
+
 use serde_json::{Map, Number, Value};
 
 use super::DecodeError;
@@ -176,7 +178,7 @@ impl Parser<'_> {
         loop {
             let length = self.path.len();
             if self.trace.is_some() {
-                self.path.push_str(&format!("[{}]", items.len()));
+                let _ = write!(self.path, "[{}]", items.len());
             }
             items.push(self.value()?);
             self.path.truncate(length);

@@ -7,26 +7,23 @@ use super::names::{self, NameRule};
 use super::object_meta::validate_object_meta;
 use crate::builtin;
 use crate::field_error::{FieldError, Path};
-use crate::schema::{SchemaRef, TypeSchema};
+use crate::schema::SchemaRef;
 
-/// The schema of `metadata`, for custom resources that are served with one.
-pub fn object_meta_schema() -> Option<TypeSchema> {
-    let set = builtin::schemas();
-    let (_, found) = set.names().find(|(name, _)| name.ends_with(".meta.v1.ObjectMeta"))?;
-    Some(TypeSchema::new(set.clone(), found.id()))
+/// Brings the object metadata of the root into its typed form; gives the paths of unknown fields, or the text with
+/// which the API server refuses to decode the object.
+pub fn coerce_metadata(object: &mut Value) -> Result<Vec<String>, String> {
+    let Some(metadata) = object.get_mut("metadata") else {
+        return Ok(Vec::new());
+    };
+    if metadata.is_null() {
+        *metadata = json!({});
+    }
+    typed_metadata(metadata, &Path::root())
 }
 
-/// Brings type and object metadata into their typed form; gives the paths of unknown fields (sorted), or the text with
-/// which the API server refuses to decode the object.
-pub fn coerce_metadata(object: &mut Value, schema: SchemaRef<'_>) -> Result<Vec<String>, String> {
+/// The same for the type and object metadata of embedded resources.
+pub fn coerce_embedded(object: &mut Value, schema: SchemaRef<'_>) -> Result<Vec<String>, String> {
     let mut unknown = Vec::new();
-    // The root is decoded as an object before anything else, so its errors come without a path.
-    if let Some(metadata) = object.get_mut("metadata") {
-        if metadata.is_null() {
-            *metadata = json!({});
-        }
-        unknown.extend(typed_metadata(metadata, &Path::root())?);
-    }
     coerce(object, schema, &Path::root(), true, &mut unknown).map_err(|error| error.to_string())?;
     unknown.sort_unstable();
     Ok(unknown)
@@ -87,7 +84,7 @@ fn typed_metadata(metadata: &mut Value, parent: &Path) -> Result<Vec<String>, St
             .replace("Go struct field ConfigMap.metadata of type", "Go value of type")
             .replacen(".metadata.", ".", 1)
     })?;
-    *metadata = holder.get_mut("metadata").map(Value::take).unwrap_or_else(|| json!({}));
+    *metadata = holder.get_mut("metadata").map_or_else(|| json!({}), Value::take);
     Ok(unknown
         .into_iter()
         .map(|path| parent.child(&path).to_string())

@@ -68,7 +68,9 @@ pub fn prune_nulls(value: &mut Value, schema: SchemaRef<'_>) {
         }),
         Value::Array(items) => {
             if let Some(item_schema) = schema.items() {
-                items.iter_mut().for_each(|item| prune_nulls(item, item_schema));
+                for item in items {
+                    prune_nulls(item, item_schema);
+                }
             }
         }
         _ => {}

@@ -14,7 +14,7 @@ mod pattern;
 mod prune;
 mod validate;
 
-pub use coerce::{coerce_metadata, object_meta_schema, validate_embedded};
+pub use coerce::{coerce_embedded, coerce_metadata, validate_embedded};
 pub use correlate::{correlated_equal, correlated_item};
 pub use defaults::{default, prune_nulls};
 pub use formats::is_supported as is_supported_format;

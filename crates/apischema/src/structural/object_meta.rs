@@ -1,6 +1,8 @@
 //! What `metadata` may hold: the checks that every kind, built-in or custom, goes through on create and on update.
 //! The object has been decoded already, so types are right; what is checked here is meaning.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value, json};
 
 use super::names::{self, NameRule};
@@ -144,6 +146,47 @@ pub fn validate_object_meta_update(meta: &Value, old: &Value, path: &Path) -> Ve
         &path.child("managedFields"),
     ));
     errors
+}
+
+/// What every update goes through before its kind's own checks, built-in or not. The kind's checks then repeat the second
+/// half, so that a bad label shows up in three causes, as it does upstream.
+pub fn validate_common_update(meta: &Value, old: &Value, namespaced: bool) -> Vec<FieldError> {
+    let path = Path::new("metadata");
+    let mut errors = validate_object_meta(meta, namespaced, NameRule::PathSegment, &path);
+    errors.extend(validate_object_meta_update(meta, old, &path));
+    errors
+}
+
+/// Warnings about finalizers that a write adds to a custom resource.
+pub fn finalizer_warnings(meta: &Value, old: Option<&Value>) -> Vec<String> {
+    let known = old.map(|old| list(old, "finalizers")).unwrap_or_default();
+    let added: BTreeSet<&str> = list(meta, "finalizers")
+        .iter()
+        .filter(|finalizer| !known.contains(finalizer))
+        .filter_map(Value::as_str)
+        .collect();
+    let mut warnings = Vec::new();
+    for name in added {
+        let head = format!("metadata.finalizers: {}", go_quote(name));
+        warnings.extend(
+            names::qualified_name(name)
+                .into_iter()
+                .map(|complaint| format!("{head}: {complaint}")),
+        );
+        if name.contains('/') || matches!(name, "orphan" | "foregroundDeletion" | "kubernetes") {
+            continue;
+        }
+        let path = if name.contains('.') {
+            " including a path (/)"
+        } else {
+            ""
+        };
+        warnings.push(format!(
+            "{head}: prefer a domain-qualified finalizer name{path} to avoid accidental conflicts with other finalizer \
+             writers"
+        ));
+    }
+    warnings
 }
 
 /// Labels, also those of selectors and pod templates.
@@ -375,6 +418,20 @@ mod tests {
                 "metadata.resourceVersion: Invalid value: \"\": must be specified for an update",
                 "metadata.generation: Invalid value: 1: must not be decremented",
                 "metadata.uid: Invalid value: \"2\": field is immutable",
+            ]
+        );
+    }
+
+    #[test]
+    fn new_finalizers_are_warned_about_as_recorded() {
+        let meta = json!({"finalizers": ["x", "a.b", "a.b/c", "old"]});
+        assert_eq!(
+            finalizer_warnings(&meta, Some(&json!({"finalizers": ["old"]}))),
+            [
+                "metadata.finalizers: \"a.b\": prefer a domain-qualified finalizer name including a path (/) to avoid \
+                 accidental conflicts with other finalizer writers",
+                "metadata.finalizers: \"x\": prefer a domain-qualified finalizer name to avoid accidental conflicts \
+                 with other finalizer writers",
             ]
         );
     }

@@ -14,13 +14,13 @@ thread_local! {
 
 /// Whether the text holds a match; `Err` with the complaint when the pattern is none.
 pub fn matches(pattern: &str, text: &str) -> Result<bool, String> {
-    let compiled = COMPILED.with_borrow_mut(|cache| match cache.get(pattern) {
-        Some(compiled) => Rc::clone(compiled),
-        None => {
-            let compiled = Rc::new(compile(pattern));
-            cache.insert(pattern.to_owned(), Rc::clone(&compiled));
-            compiled
+    let compiled = COMPILED.with_borrow_mut(|cache| {
+        if let Some(compiled) = cache.get(pattern) {
+            return Rc::clone(compiled);
         }
+        let compiled = Rc::new(compile(pattern));
+        cache.insert(pattern.to_owned(), Rc::clone(&compiled));
+        compiled
     });
     match compiled.as_ref() {
         Ok(regex) => Ok(regex.is_match(text)),
@@ -33,7 +33,17 @@ pub fn compile(pattern: &str) -> Result<Regex, String> {
     Regex::new(&translate(pattern)).map_err(|error| {
         let text = error.to_string();
         let last = text.lines().last().unwrap_or_default().trim_start_matches("error: ");
-        format!("error parsing regexp: {last}: `{pattern}`")
+        let (words, shown) = match last {
+            "unclosed group" => ("missing closing )", pattern),
+            "unclosed character class" => (
+                "missing closing ]",
+                pattern.find('[').map_or(pattern, |at| &pattern[at..]),
+            ),
+            "unopened group" => ("unexpected )", pattern),
+            "repetition operator missing expression" => ("missing argument to repetition operator", "*"),
+            other => (other, pattern),
+        };
+        format!("error parsing regexp: {words}: `{shown}`")
     })
 }
 

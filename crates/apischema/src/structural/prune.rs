@@ -1,5 +1,7 @@
 //! Removing what the schema does not know, and telling what was removed.
 
+use std::fmt::Write as _;
+
 use serde_json::Value;
 
 use crate::schema::SchemaRef;
@@ -65,11 +67,11 @@ impl Pruner {
                 }
                 for (index, item) in items.iter_mut().enumerate() {
                     let length = self.path.len();
-                    self.path.push_str(&format!("[{index}]"));
+                    let _ = write!(self.path, "[{index}]");
                     if preserve {
-                        self.keep(item, item_schema)
+                        self.keep(item, item_schema);
                     } else {
-                        self.prune(item, item_schema, false)
+                        self.prune(item, item_schema, false);
                     }
                     self.path.truncate(length);
                 }

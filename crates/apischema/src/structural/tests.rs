@@ -22,6 +22,7 @@ fn set(texts: &[&str]) -> BTreeSet<String> {
     texts.iter().map(|text| (*text).to_owned()).collect()
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "reads better in tables")]
 fn check(spec: Value, expected: &[&str]) {
     let schema = foo();
     let value = json!({"apiVersion": "ex.io/v1", "kind": "Foo", "metadata": {"name": "a"}, "spec": spec});
@@ -125,10 +126,7 @@ fn pruning_defaulting_and_coercion_go_as_recorded() {
                            "spec": {"req": "ac", "foo": 1, "d": null, "nul": null, "n": null, "f": 2, "dd": null,
                                     "any": {"x": {"y": 1}}, "m": [{"k": "a", "zz": 1}]},
                            "zzz": 1});
-    assert_eq!(
-        coerce_metadata(&mut value, schema.root()),
-        Ok(vec!["metadata.foo".to_owned()])
-    );
+    assert_eq!(coerce_metadata(&mut value), Ok(vec!["metadata.foo".to_owned()]));
     assert_eq!(
         prune(&mut value, schema.root(), true),
         ["spec.foo", "spec.m[0].zz", "zzz"]
@@ -169,11 +167,11 @@ fn metadata_of_the_wrong_type_does_not_decode() {
         ),
     ] {
         let mut value = json!({"metadata": metadata, "spec": {}});
-        assert_eq!(coerce_metadata(&mut value, schema.root()), Err(text.to_owned()));
+        assert_eq!(coerce_metadata(&mut value), Err(text.to_owned()));
     }
     let mut value = json!({"metadata": {}, "spec": {"emb": {"metadata": {"name": 5}}}});
     assert_eq!(
-        coerce_metadata(&mut value, schema.root()),
+        coerce_embedded(&mut value, schema.root()),
         Err(
             "spec.emb.metadata: Invalid value: {\"name\":5}: json: cannot unmarshal number into Go struct field \
              ObjectMeta.name of type string"
@@ -225,7 +223,8 @@ proptest! {
         let schema = foo();
         let _ = validate_update(&value, &old, schema.root());
         let _ = validate_lists(&value, schema.root());
-        let _ = coerce_metadata(&mut value, schema.root());
+        let _ = coerce_metadata(&mut value);
+        let _ = coerce_embedded(&mut value, schema.root());
         prune(&mut value, schema.root(), true);
         prune_nulls(&mut value, schema.root());
         default(&mut value, schema.root());

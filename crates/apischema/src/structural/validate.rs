@@ -87,7 +87,9 @@ impl Outcome {
 
     fn merge(&mut self, other: Self) {
         self.checks += other.checks;
-        other.findings.into_iter().for_each(|finding| self.push(finding));
+        for finding in other.findings {
+            self.push(finding);
+        }
     }
 
     fn is_valid(&self) -> bool {
@@ -115,14 +117,13 @@ fn check_ratcheting(
 
 fn check(value: &Value, old: Option<&Value>, schema: SchemaRef<'_>, place: &Place<'_>, outcome: &mut Outcome) {
     let node = schema.node();
-    match leaf::check_type(node, value, "") {
-        Ok(looked) => outcome.checks += if looked { 2 } else { 0 },
-        Err(_) => {
-            outcome.checks += 1;
-            // Only now the path is worth writing.
-            if let Err(finding) = leaf::check_type(node, value, &place.text()) {
-                outcome.push(finding);
-            }
+    if let Ok(looked) = leaf::check_type(node, value, "") {
+        outcome.checks += if looked { 2 } else { 0 };
+    } else {
+        outcome.checks += 1;
+        // Only now the path is worth writing.
+        if let Err(finding) = leaf::check_type(node, value, &place.text()) {
+            outcome.push(finding);
         }
     }
     if !value.is_null() {
@@ -138,7 +139,9 @@ fn check(value: &Value, old: Option<&Value>, schema: SchemaRef<'_>, place: &Plac
                 if !found.is_empty() {
                     found.clear();
                     leaf::check_number(node, value, &place.text(), &mut found);
-                    found.into_iter().for_each(|finding| outcome.push(finding));
+                    for finding in found {
+                        outcome.push(finding);
+                    }
                 }
                 outcome.checks += 2;
             }
@@ -264,24 +267,26 @@ fn check_compositions(
 ) {
     let node = schema.node();
     outcome.checks += 2;
-    let run = |id: &SchemaId| {
+    let check_branch = |id: &SchemaId| {
         let mut own = Outcome::default();
         check(value, old, schema.child(*id), place, &mut own);
         own
     };
     let quoted = || crate::field_error::go_quote(&place.text());
     if !node.any_of.is_empty() {
-        let (valid, best) = closest(node.any_of.iter().map(run), true);
+        let (valid, best) = closest(node.any_of.iter().map(check_branch), true);
         if valid == 0 {
             outcome.push(Finding::without_place(format!(
                 "{} must validate at least one schema (anyOf)",
                 quoted()
             )));
         }
-        best.into_iter().for_each(|best| outcome.merge(best));
+        if let Some(best) = best {
+            outcome.merge(best);
+        }
     }
     if !node.one_of.is_empty() {
-        let (valid, best) = closest(node.one_of.iter().map(run), false);
+        let (valid, best) = closest(node.one_of.iter().map(check_branch), false);
         if valid != 1 {
             let found = if valid == 0 {
                 "Found none valid".to_owned()
@@ -293,24 +298,26 @@ fn check_compositions(
                 quoted()
             )));
         }
-        best.into_iter().for_each(|best| outcome.merge(best));
+        if let Some(best) = best {
+            outcome.merge(best);
+        }
     }
     if !node.all_of.is_empty() {
         let mut valid = 0;
         for id in &node.all_of {
-            let own = run(id);
+            let own = check_branch(id);
             valid += usize::from(own.is_valid());
             outcome.merge(own);
         }
         if valid != node.all_of.len() {
-            let none = if valid == 0 { ". None validated" } else { "" };
+            let addition = if valid == 0 { ". None validated" } else { "" };
             outcome.push(Finding::without_place(format!(
-                "{} must validate all the schemas (allOf){none}",
+                "{} must validate all the schemas (allOf){addition}",
                 quoted()
             )));
         }
     }
-    if node.not.as_ref().is_some_and(|not| run(not).is_valid()) {
+    if node.not.as_ref().is_some_and(|not| check_branch(not).is_valid()) {
         outcome.push(Finding::without_place(format!(
             "{} must not validate the schema (not)",
             quoted()
@@ -319,10 +326,10 @@ fn check_compositions(
 }
 
 /// How many alternatives fit, and the outcome to report: the first that fits, else the one with most checks made.
-fn closest(outcomes: impl Iterator<Item = Outcome>, stop_at_first: bool) -> (usize, Option<Outcome>) {
+fn closest(tried: impl Iterator<Item = Outcome>, stop_at_first: bool) -> (usize, Option<Outcome>) {
     let mut valid = 0;
     let mut best: Option<Outcome> = None;
-    for outcome in outcomes {
+    for outcome in tried {
         if outcome.is_valid() {
             valid += 1;
             if valid == 1 {
