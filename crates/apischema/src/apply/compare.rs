@@ -56,6 +56,11 @@ impl Diff<Subset> {
 }
 
 impl Comparison {
+    /// Everything that changed, in whatever way.
+    pub fn all(&self) -> [&FieldSet; 3] {
+        [&self.modified, &self.added, &self.removed]
+    }
+
     /// Forgets what a strategy resets anyway.
     pub fn exclude(&mut self, reset: &FieldSet) {
         for set in [&mut self.removed, &mut self.modified, &mut self.added] {

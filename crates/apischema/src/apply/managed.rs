@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::Manager;
 use super::fieldset::FieldSet;
@@ -16,150 +16,163 @@ const MOST_UPDATERS: usize = 10;
 /// The name of the entry that the oldest updaters are folded into.
 const OLD_UPDATERS: &str = "ancient-changes";
 
-/// The fields of an entry: as written until somebody has to change them.
-#[derive(Clone, Debug)]
-pub(super) enum Fields {
-    Written(Value),
-    Read(FieldSet),
-}
+const APPLY: &str = "Apply";
+const UPDATE: &str = "Update";
+const FIELDS_TYPE: &str = "FieldsV1";
 
-impl Fields {
-    pub fn intersects(&self, set: &FieldSet) -> bool {
-        match self {
-            Self::Written(written) => written_intersects(written, set),
-            Self::Read(own) => !own.intersection(set).is_empty(),
-        }
-    }
-
-    pub fn contains(&self, set: &FieldSet) -> bool {
-        match self {
-            Self::Written(written) => written_contains(written, set),
-            Self::Read(own) => set.difference(own).is_empty(),
-        }
-    }
-
-    pub fn is_empty(&self) -> bool {
-        match self {
-            Self::Written(written) => written.as_object().is_none_or(Map::is_empty),
-            Self::Read(set) => set.is_empty(),
-        }
-    }
-
-    /// The set itself. What was stored was readable when it was stored; anything else owns nothing.
-    pub fn set(&self) -> Cow<'_, FieldSet> {
-        match self {
-            Self::Written(written) => Cow::Owned(FieldSet::from_json(written).unwrap_or_default()),
-            Self::Read(set) => Cow::Borrowed(set),
-        }
-    }
-
-    fn into_value(self) -> Value {
-        match self {
-            Self::Written(written) => written,
-            Self::Read(set) => set.to_json(),
-        }
-    }
-}
-
-/// One manager's entry.
+/// One manager's entry, in the notation of `managedFields`. Its fields stay as written until somebody changes them:
+/// most writes leave most entries alone.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
-    pub manager: String,
-    pub applied: bool,
-    pub api_version: String,
-    pub subresource: String,
-    /// Seconds in RFC 3339; empty when the entry has none.
-    pub time: String,
-    pub fields: Fields,
+    written: Map<String, Value>,
+    /// The fields once they were read; `fieldsV1` of the notation does not count any more then.
+    read: Option<FieldSet>,
 }
 
 impl Entry {
     pub fn new(name: &str, applied: bool, who: &Manager<'_>, fields: FieldSet) -> Self {
-        Self {
-            manager: if name.is_empty() {
-                "unknown".to_owned()
-            } else {
-                name.to_owned()
-            },
-            applied,
-            api_version: who.api_version.to_owned(),
-            subresource: who.subresource.unwrap_or_default().to_owned(),
-            time: String::new(),
-            fields: Fields::Read(fields),
+        let mut entry = Self {
+            written: Map::new(),
+            read: Some(fields),
+        };
+        entry.put("manager", if name.is_empty() { "unknown" } else { name });
+        entry.put("operation", if applied { APPLY } else { UPDATE });
+        entry.put("apiVersion", who.api_version);
+        entry.put("subresource", who.subresource.unwrap_or_default());
+        entry.put("fieldsType", FIELDS_TYPE);
+        entry
+    }
+
+    fn text(&self, key: &str) -> &str {
+        self.written.get(key).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// Sets a text; an empty one is left out.
+    fn put(&mut self, key: &str, text: &str) {
+        if text.is_empty() {
+            self.written.remove(key);
+        } else {
+            self.written.insert(key.to_owned(), Value::String(text.to_owned()));
         }
+    }
+
+    pub fn manager(&self) -> &str {
+        self.text("manager")
+    }
+
+    pub fn is_applier(&self) -> bool {
+        self.text("operation") == APPLY
+    }
+
+    pub fn api_version(&self) -> &str {
+        self.text("apiVersion")
+    }
+
+    fn subresource(&self) -> &str {
+        self.text("subresource")
+    }
+
+    /// Seconds in RFC 3339; empty when the entry has none.
+    pub fn time(&self) -> &str {
+        self.text("time")
+    }
+
+    pub fn set_time(&mut self, time: &str) {
+        self.put("time", time);
+    }
+
+    fn written_fields(&self) -> &Value {
+        self.written.get("fieldsV1").unwrap_or(&Value::Null)
+    }
+
+    /// Whether the entry owns any of these fields.
+    pub fn owns_any(&self, set: &FieldSet) -> bool {
+        match &self.read {
+            None => written_intersects(self.written_fields(), set),
+            Some(own) => !own.intersection(set).is_empty(),
+        }
+    }
+
+    /// Whether the entry owns all of these fields.
+    pub fn owns_all(&self, set: &FieldSet) -> bool {
+        match &self.read {
+            None => written_contains(self.written_fields(), set),
+            Some(own) => set.difference(own).is_empty(),
+        }
+    }
+
+    pub fn owns_nothing(&self) -> bool {
+        match &self.read {
+            None => self.written_fields().as_object().is_none_or(Map::is_empty),
+            Some(set) => set.is_empty(),
+        }
+    }
+
+    /// The fields. What was stored was readable when it was stored; anything else owns nothing.
+    pub fn fields(&self) -> Cow<'_, FieldSet> {
+        match &self.read {
+            None => Cow::Owned(FieldSet::from_json(self.written_fields()).unwrap_or_default()),
+            Some(set) => Cow::Borrowed(set),
+        }
+    }
+
+    pub fn set_fields(&mut self, set: FieldSet) {
+        self.read = Some(set);
     }
 
     /// Whether two entries are the same manager's. Appliers are the same across versions.
     pub fn is_same_manager(&self, other: &Self) -> bool {
-        self.applied == other.applied
-            && self.manager == other.manager
-            && self.subresource == other.subresource
-            && (self.applied || self.api_version == other.api_version)
+        self.manager() == other.manager()
+            && self.is_applier() == other.is_applier()
+            && self.subresource() == other.subresource()
+            && (self.is_applier() || self.api_version() == other.api_version())
     }
 
     /// Upstream's identifier of the manager, by which conflicts are sorted.
     pub fn identifier(&self) -> String {
-        let text = |text: &str| escape_html(&Value::String(text.to_owned()).to_string());
-        let mut parts = Vec::with_capacity(4);
-        if !self.manager.is_empty() {
-            parts.push(format!("\"manager\":{}", text(&self.manager)));
-        }
-        parts.push(format!("\"operation\":\"{}\"", self.operation()));
-        if !self.applied {
-            parts.push(format!("\"apiVersion\":{}", text(&self.api_version)));
-        }
-        if !self.subresource.is_empty() {
-            parts.push(format!("\"subresource\":{}", text(&self.subresource)));
-        }
+        let version = if self.is_applier() { "" } else { self.api_version() };
+        let parts = [
+            ("manager", self.manager()),
+            ("operation", self.text("operation")),
+            ("apiVersion", version),
+            ("subresource", self.subresource()),
+        ];
+        let parts: Vec<String> = parts
+            .iter()
+            .filter(|(_, text)| !text.is_empty())
+            .map(|(key, text)| format!("\"{key}\":{}", escape_html(&Value::from(*text).to_string())))
+            .collect();
         format!("{{{}}}", parts.join(","))
-    }
-
-    fn operation(&self) -> &'static str {
-        if self.applied { "Apply" } else { "Update" }
     }
 
     /// The manager as conflict messages name it.
     pub fn description(&self) -> String {
-        let mut out = gofmt::quoted(&self.manager);
-        if !self.subresource.is_empty() {
+        let mut out = gofmt::quoted(self.manager());
+        if !self.subresource().is_empty() {
             out.push_str(" with subresource ");
-            out.push_str(&gofmt::quoted(&self.subresource));
+            out.push_str(&gofmt::quoted(self.subresource()));
         }
-        if !self.applied {
+        if !self.is_applier() {
             out.push_str(" using ");
-            out.push_str(&self.api_version);
+            out.push_str(self.api_version());
         }
         out
     }
 
     fn order(&self, other: &Self) -> Ordering {
-        // "Apply" before "Update".
-        other
-            .applied
-            .cmp(&self.applied)
-            .then_with(|| self.time.cmp(&other.time))
-            .then_with(|| self.manager.cmp(&other.manager))
-            .then_with(|| self.api_version.cmp(&other.api_version))
-            .then_with(|| self.subresource.cmp(&other.subresource))
+        ["operation", "time", "manager", "apiVersion", "subresource"]
+            .iter()
+            .map(|key| self.text(key).cmp(other.text(key)))
+            .find(|order| *order != Ordering::Equal)
+            .unwrap_or(Ordering::Equal)
     }
 
     fn into_value(self) -> Value {
-        let operation = self.operation().to_owned();
-        let mut out = Map::new();
-        out.insert("apiVersion".to_owned(), Value::String(self.api_version));
-        out.insert("fieldsType".to_owned(), Value::String("FieldsV1".to_owned()));
-        out.insert("fieldsV1".to_owned(), self.fields.into_value());
-        if !self.manager.is_empty() {
-            out.insert("manager".to_owned(), Value::String(self.manager));
+        let mut written = self.written;
+        if let Some(set) = self.read {
+            written.insert("fieldsV1".to_owned(), set.to_json());
         }
-        out.insert("operation".to_owned(), Value::String(operation));
-        if !self.subresource.is_empty() {
-            out.insert("subresource".to_owned(), Value::String(self.subresource));
-        }
-        if !self.time.is_empty() {
-            out.insert("time".to_owned(), Value::String(self.time));
-        }
-        Value::Object(out)
+        Value::Object(written)
     }
 }
 
@@ -187,13 +200,26 @@ pub(super) fn read_stored(entries: Vec<Value>) -> Result<Vec<Entry>, String> {
 
 /// Reads entries that a client sent: all field sets are checked, and the last of two entries of a manager counts.
 pub(super) fn read_sent(entries: &[Value]) -> Result<Vec<Entry>, String> {
+    const KNOWN: [&str; 7] = [
+        "manager",
+        "operation",
+        "apiVersion",
+        "time",
+        "fieldsType",
+        "fieldsV1",
+        "subresource",
+    ];
     let mut out: Vec<Entry> = Vec::with_capacity(entries.len());
     for (position, entry) in entries.iter().enumerate() {
         let mut entry = read_entry(position, entry.clone())?;
-        if let Fields::Written(written) = &entry.fields {
-            let set = FieldSet::from_json(written).map_err(|why| format!("error decoding set: {why}"))?;
-            entry.fields = Fields::Read(set);
-        }
+        let fields = entry.written.get("fieldsV1").filter(|fields| !fields.is_null());
+        let set = fields.map_or(Ok(FieldSet::default()), FieldSet::from_json);
+        entry.read = Some(set.map_err(|why| format!("error decoding set: {why}"))?);
+        entry
+            .written
+            .retain(|key, value| KNOWN.contains(&key.as_str()) && value.as_str() != Some(""));
+        let time = canonical_time(entry.time());
+        entry.set_time(&time);
         match out.iter_mut().find(|known| known.is_same_manager(&entry)) {
             Some(known) => *known = entry,
             None => out.push(entry),
@@ -203,49 +229,30 @@ pub(super) fn read_sent(entries: &[Value]) -> Result<Vec<Entry>, String> {
 }
 
 fn read_entry(position: usize, entry: Value) -> Result<Entry, String> {
-    let Value::Object(mut entry) = entry else {
+    let Value::Object(written) = entry else {
         return Err("operation must be `Apply` or `Update`".to_owned());
     };
-    let mut text = |key: &str| match entry.remove(key) {
-        Some(Value::String(text)) => text,
-        _ => String::new(),
-    };
-    let applied = match text("operation").as_str() {
-        "Apply" => true,
-        "Update" => false,
-        _ => return Err("operation must be `Apply` or `Update`".to_owned()),
-    };
-    let api_version = text("apiVersion");
-    if api_version.is_empty() {
+    let entry = Entry { written, read: None };
+    if !matches!(entry.text("operation"), APPLY | UPDATE) {
+        return Err("operation must be `Apply` or `Update`".to_owned());
+    }
+    if entry.api_version().is_empty() {
         return Err("apiVersion must not be empty".to_owned());
     }
-    match text("fieldsType").as_str() {
-        "FieldsV1" => {}
-        "" => return Err(format!("missing fieldsType in managed fields entry {position}")),
+    match entry.text("fieldsType") {
+        FIELDS_TYPE => Ok(entry),
+        "" => Err(format!("missing fieldsType in managed fields entry {position}")),
         other => {
             let other = gofmt::quoted(other);
-            return Err(format!("invalid fieldsType {other} in managed fields entry {position}"));
+            Err(format!("invalid fieldsType {other} in managed fields entry {position}"))
         }
     }
-    let (manager, subresource, time) = (text("manager"), text("subresource"), canonical_time(text("time")));
-    let fields = entry
-        .remove("fieldsV1")
-        .filter(|fields| !fields.is_null())
-        .unwrap_or_else(|| json!({}));
-    Ok(Entry {
-        manager,
-        applied,
-        api_version,
-        subresource,
-        time,
-        fields: Fields::Written(fields),
-    })
 }
 
 /// Times are kept in UTC and seconds: then they sort as text.
-fn canonical_time(time: String) -> String {
+fn canonical_time(time: &str) -> String {
     if time.is_empty() || (time.len() == 20 && time.ends_with('Z')) {
-        return time;
+        return time.to_owned();
     }
     time.parse::<jiff::Timestamp>()
         .map(|time| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
@@ -268,16 +275,12 @@ pub(super) fn write(mut entries: Vec<Entry>, object: &mut Value) {
 
 /// Folds the oldest updaters of one version together until few enough are left.
 pub(super) fn cap_updaters(entries: &mut Vec<Entry>) {
-    let mut count = entries.iter().filter(|entry| !entry.applied).count();
+    let mut count = entries.iter().filter(|entry| !entry.is_applier()).count();
     if count <= MOST_UPDATERS {
         return;
     }
-    let mut updaters: Vec<Entry> = entries.iter().filter(|entry| !entry.applied).cloned().collect();
-    updaters.sort_by(|left, right| {
-        left.time
-            .cmp(&right.time)
-            .then_with(|| left.identifier().cmp(&right.identifier()))
-    });
+    let mut updaters: Vec<Entry> = entries.iter().filter(|entry| !entry.is_applier()).cloned().collect();
+    updaters.sort_by_cached_key(|updater| (updater.time().to_owned(), updater.identifier()));
     let mut first_of_version: Vec<Entry> = Vec::new();
     for updater in updaters {
         if count <= MOST_UPDATERS {
@@ -285,27 +288,27 @@ pub(super) fn cap_updaters(entries: &mut Vec<Entry>) {
         }
         let Some(first) = first_of_version
             .iter()
-            .find(|first| first.api_version == updater.api_version)
+            .find(|first| first.api_version() == updater.api_version())
         else {
             first_of_version.push(updater);
             continue;
         };
         let is_bucket = |entry: &Entry| {
-            !entry.applied
-                && entry.manager == OLD_UPDATERS
-                && entry.api_version == updater.api_version
-                && entry.subresource.is_empty()
+            !entry.is_applier()
+                && entry.manager() == OLD_UPDATERS
+                && entry.api_version() == updater.api_version()
+                && entry.subresource().is_empty()
         };
         if !entries.iter().any(is_bucket)
             && let Some(entry) = entries.iter_mut().find(|entry| entry.is_same_manager(first))
         {
-            OLD_UPDATERS.clone_into(&mut entry.manager);
-            entry.subresource.clear();
+            entry.put("manager", OLD_UPDATERS);
+            entry.put("subresource", "");
         }
         if let Some(bucket) = entries.iter_mut().find(|entry| is_bucket(entry)) {
-            let both = updater.fields.set().union(&bucket.fields.set());
-            bucket.fields = Fields::Read(both);
-            bucket.time.clone_from(&updater.time);
+            let both = updater.fields().union(&bucket.fields());
+            bucket.set_fields(both);
+            bucket.set_time(updater.time());
         }
         entries.retain(|entry| is_bucket(entry) || !entry.is_same_manager(&updater));
         count -= 1;

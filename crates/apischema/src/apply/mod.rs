@@ -46,11 +46,11 @@ impl Manager<'_> {
     /// Drops the entries of versions that the server does not know. Converters of custom resources cannot do that.
     fn drop_unknown_versions(&self, schema: SchemaRef<'_>, entries: &mut Vec<Entry>) -> Result<(), String> {
         let is_known = |entry: &Entry| {
-            entry.api_version == self.api_version || self.other_versions.contains(&entry.api_version.as_str())
+            entry.api_version() == self.api_version || self.other_versions.contains(&entry.api_version())
         };
         let is_custom = schema.name.is_none();
         if is_custom && let Some(unknown) = entries.iter().find(|entry| !is_known(entry)) {
-            let version = &unknown.api_version;
+            let version = unknown.api_version();
             return Err(format!("request to convert CR to an invalid group/version: {version}"));
         }
         entries.retain(is_known);

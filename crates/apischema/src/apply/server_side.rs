@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::compare::{compare, same_value};
 use super::fieldset::{FieldSet, path_string};
-use super::managed::{self, Entry, Fields};
+use super::managed::{self, Entry};
 use super::types::Type;
 use super::update::{take_from, tracked, without_identity};
 use super::walk::{fault_message, field_set, reconcile, remove_items, validate, with_named_fields};
@@ -140,8 +140,8 @@ impl Request<'_> {
             .drop_unknown_versions(self.schema, &mut entries)
             .map_err(ApplyError::Internal)?;
         for entry in &mut entries {
-            let reconciled = reconcile(root, &entry.fields.set());
-            entry.fields = Fields::Read(reconciled);
+            let reconciled = reconcile(root, &entry.fields());
+            entry.set_fields(reconciled);
         }
         let merged = merge::merge(root, Some(live), Some(self.applied))
             .map_err(|why| ApplyError::Internal(format!("failed to merge config: {why}")))?
@@ -153,7 +153,7 @@ impl Request<'_> {
         let own = Entry::new(self.who.name, true, self.who, set);
         let before = replace_own(&mut entries, &own);
         let object = match &before {
-            Some(before) => prune(root, &merged, &entries, &before.fields.set()),
+            Some(before) => prune(root, &merged, &entries, &before.fields()),
             None => merged,
         };
         self.settle(live, object, entries, &own, force)
@@ -181,16 +181,17 @@ impl Request<'_> {
                 return Err(Stopped::Conflicts(conflicts));
             }
         }
-        take_from(&mut entries, &comparison, is_other);
+        take_from(&mut entries, &comparison.all(), is_other);
         // A configuration that changes nothing gets no time: upstream then returns the live object as it is.
         let is_noop = same_value(live, &object);
         for entry in entries.iter_mut().filter(|entry| entry.is_same_manager(own)) {
-            entry.fields = Fields::Read(without_identity(&entry.fields.set()));
+            let owned = without_identity(&entry.fields());
+            entry.set_fields(owned);
             if !is_noop {
-                self.who.time.clone_into(&mut entry.time);
+                entry.set_time(self.who.time);
             }
         }
-        entries.retain(|entry| !entry.fields.is_empty());
+        entries.retain(|entry| !entry.owns_nothing());
         Ok((if is_noop { live.clone() } else { object }, entries))
     }
 
@@ -208,8 +209,9 @@ fn replace_own(entries: &mut Vec<Entry>, own: &Entry) -> Option<Entry> {
         entries.push(own.clone());
         return None;
     };
-    let time = known.time.clone();
-    Some(std::mem::replace(known, Entry { time, ..own.clone() }))
+    let mut fresh = own.clone();
+    fresh.set_time(known.time());
+    Some(std::mem::replace(known, fresh))
 }
 
 /// Removes what the manager applied last time and not this time, unless somebody owns it.
@@ -222,7 +224,7 @@ fn prune(root: Type<'_>, merged: &Value, entries: &[Entry], before: &FieldSet) -
     let pruned = remove_items(root, merged, &last).unwrap_or_default();
     let owned = entries
         .iter()
-        .fold(FieldSet::default(), |all, entry| all.union(&entry.fields.set()));
+        .fold(FieldSet::default(), |all, entry| all.union(&entry.fields()));
     let merged_set = named(&field_set(root, merged));
     let kept = named(&field_set(root, &pruned)).union(&named(&owned));
     let pruned = remove_items(root, merged, &merged_set.difference(&kept)).unwrap_or_default();
@@ -238,12 +240,9 @@ fn conflicts_with<'e>(others: impl Iterator<Item = &'e Entry>, changed: &FieldSe
     found.sort_by(|left, right| left.0.cmp(&right.0));
     let mut conflicts = Vec::new();
     for (_, owner) in found {
-        for path in owner.fields.set().intersection(changed).paths() {
+        for path in owner.fields().intersection(changed).paths() {
             conflicts.push(Conflict {
-                owner: Entry {
-                    fields: Fields::Read(FieldSet::EMPTY),
-                    ..owner.clone()
-                },
+                owner: owner.clone(),
                 path,
             });
         }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::Manager;
 use super::compare::{Comparison, compare};
 use super::fieldset::FieldSet;
-use super::managed::{self, Entry, Fields};
+use super::managed::{self, Entry};
 use super::types::Type;
 use crate::builtin;
 use crate::schema::SchemaRef;
@@ -90,9 +90,14 @@ pub(super) fn tracked(
         comparison.exclude(reset);
     }
     let gained = without_identity(&gained(&comparison));
-    take_from(&mut entries, &comparison, |_| true);
-    if !gained.is_empty() {
-        give(&mut entries, Entry::new(name, false, who, gained), who.time);
+    let gain = Entry::new(name, false, who, gained);
+    // What the writer changed it owns afterwards in any case: it need not go and come back.
+    take_from(&mut entries, &[&comparison.removed], |entry| {
+        entry.is_same_manager(&gain)
+    });
+    take_from(&mut entries, &comparison.all(), |entry| !entry.is_same_manager(&gain));
+    if !gain.owns_nothing() {
+        give(&mut entries, gain, who.time);
     }
     managed::cap_updaters(&mut entries);
     Ok(entries)
@@ -120,34 +125,31 @@ fn gained(comparison: &Comparison) -> FieldSet {
     }
 }
 
-/// Takes what changed and what went from all entries that `whom` names; entries that own nothing go.
-pub(super) fn take_from(entries: &mut Vec<Entry>, comparison: &Comparison, whom: impl Fn(&Entry) -> bool) {
+/// Takes fields from all entries that `whom` names; entries that own nothing any more go.
+pub(super) fn take_from(entries: &mut Vec<Entry>, sets: &[&FieldSet], whom: impl Fn(&Entry) -> bool) {
     for entry in entries.iter_mut().filter(|entry| whom(entry)) {
-        for changed in [&comparison.modified, &comparison.added, &comparison.removed] {
-            if !changed.is_empty() && entry.fields.intersects(changed) {
-                let rest = entry.fields.set().difference(changed);
-                entry.fields = Fields::Read(rest);
+        for changed in sets {
+            if !changed.is_empty() && entry.owns_any(changed) {
+                let rest = entry.fields().difference(changed);
+                entry.set_fields(rest);
             }
         }
     }
-    entries.retain(|entry| !entry.fields.is_empty());
+    entries.retain(|entry| !entry.owns_nothing());
 }
 
 /// Adds fields to the entry of their manager.
-fn give(entries: &mut Vec<Entry>, gain: Entry, time: &str) {
-    match entries.iter_mut().find(|entry| entry.is_same_manager(&gain)) {
-        Some(own) => {
-            if !own.fields.contains(&gain.fields.set()) {
-                let both = gain.fields.set().union(&own.fields.set());
-                own.fields = Fields::Read(both);
-            }
-            time.clone_into(&mut own.time);
-        }
-        None => entries.push(Entry {
-            time: time.to_owned(),
-            ..gain
-        }),
+fn give(entries: &mut Vec<Entry>, mut gain: Entry, time: &str) {
+    let Some(own) = entries.iter_mut().find(|entry| entry.is_same_manager(&gain)) else {
+        gain.set_time(time);
+        entries.push(gain);
+        return;
+    };
+    if !own.owns_all(&gain.fields()) {
+        let both = gain.fields().union(&own.fields());
+        own.set_fields(both);
     }
+    own.set_time(time);
 }
 
 /// The set without the fields that identify an object: nobody owns them.
