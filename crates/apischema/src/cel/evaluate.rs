@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use kube_cel::cel::common::ast::{Expr, IdedExpr};
 use kube_cel::cel::objects::OptionalValue;
 use kube_cel::cel::{Context, ExecutionError, Value as CelValue};
 use serde_json::Value;
@@ -218,7 +219,8 @@ fn run_rules(
                 }
             }
             Err(error) => {
-                let detail = execution_text(&error, rule.shown());
+                let missing = || missing_key(program.expression(), &scope);
+                let detail = execution_text(&error, rule.shown(), missing);
                 evaluation
                     .errors
                     .push(FieldError::invalid(path, type_word(part.typed), detail));
@@ -255,9 +257,14 @@ fn own_message(rule: &CompiledRule, scope: &Context<'_>) -> Option<String> {
     fits.then(|| text.to_owned())
 }
 
-fn execution_text(error: &ExecutionError, rule: &str) -> String {
+fn execution_text(error: &ExecutionError, rule: &str, missing: impl Fn() -> Option<String>) -> String {
     match error {
         ExecutionError::NoSuchKey(key) => format!("no such key: {key} evaluating rule: {rule}"),
+        // The engine forgets why an argument could not be had; a field that is not there is the reason that exists.
+        ExecutionError::MissingArgumentOrTarget => match missing() {
+            Some(key) => format!("no such key: {key} evaluating rule: {rule}"),
+            None => format!("{error} evaluating rule: {rule}"),
+        },
         ExecutionError::NoSuchOverload
         | ExecutionError::ValuesNotComparable(..)
         | ExecutionError::UnsupportedBinaryOperator(..)
@@ -269,5 +276,22 @@ fn execution_text(error: &ExecutionError, rule: &str) -> String {
         ),
         ExecutionError::DivisionByZero(_) => format!("division by zero evaluating rule: {rule}"),
         other => format!("{other} evaluating rule: {rule}"),
+    }
+}
+
+/// The first field that an expression selects although the object does not have it.
+fn missing_key(expression: &IdedExpr, scope: &Context<'_>) -> Option<String> {
+    let below = |children: &[&IdedExpr]| children.iter().find_map(|child| missing_key(child, scope));
+    match &expression.expr {
+        Expr::Select(select) if !select.test => below(&[&select.operand]).or_else(|| {
+            let failed = scope.resolve(expression);
+            matches!(failed, Err(ExecutionError::NoSuchKey(_))).then(|| select.field.clone())
+        }),
+        Expr::Call(call) => {
+            let parts: Vec<&IdedExpr> = call.target.as_deref().into_iter().chain(&call.args).collect();
+            below(&parts)
+        }
+        Expr::Comprehension(comprehension) => below(&[&comprehension.iter_range]),
+        _ => None,
     }
 }

@@ -115,6 +115,16 @@ fn rules_see_what_upstream_lets_them_see() {
 }
 
 #[test]
+fn a_missing_argument_is_named() {
+    let schema = json!({"type": "object", "properties": {"l": {"type": "array", "items": {"type": "string"}}},
+        "x-kubernetes-validations": [{"rule": "size(self.l) > 0", "message": "no"}]});
+    assert_eq!(
+        evaluate(&schema, &json!({}), None),
+        ["<nil>: Invalid value: \"object\": no such key: l evaluating rule: no"]
+    );
+}
+
+#[test]
 fn optional_old_self_rules_run_on_create() {
     let schema = json!({"type": "integer", "x-kubernetes-validations": [
         {"rule": "!oldSelf.hasValue() || self >= oldSelf.value()", "optionalOldSelf": true, "message": "no down"}]});

@@ -31,6 +31,14 @@ impl CrdVersion {
         Ok(unknown)
     }
 
+    /// What an object gains when it comes out of storage: defaults that did not exist when it was stored, or that stand
+    /// in a status which the create endpoint had taken away.
+    pub fn default_stored(&self, object: &mut Value) {
+        let schema = self.structural.root();
+        prune_nulls(object, schema);
+        structural::default(object, schema);
+    }
+
     /// What a new object starts with: no status where that has its own endpoint, and generation 1.
     pub fn prepare_create(&self, object: &mut Value) {
         let Some(fields) = object.as_object_mut() else { return };

@@ -24,11 +24,22 @@ pub fn validate_crd(crd: &Value) -> Vec<FieldError> {
     let path = Path::new("metadata");
     let metadata = &crd["metadata"];
     let mut errors = validate_object_meta(metadata, false, NameRule::DnsSubdomain, &path);
-    let name = text(metadata, "name");
     let required = format!("{}.{}", text(&spec["names"], "plural"), text(spec, "group"));
-    if !name.is_empty() && name != required {
-        let detail = "must be spec.names.plural+\".\"+spec.group";
-        errors.insert(0, FieldError::invalid(&path.child("name"), name, detail));
+    // The name rule of definitions is used for both names, and adds its complaint after those about the letters.
+    for key in ["generateName", "name"] {
+        let found = text(metadata, key);
+        if found.is_empty() || found == required {
+            continue;
+        }
+        let at = path.child(key);
+        let position = errors
+            .iter()
+            .take_while(|error| [at.as_str(), "metadata.generateName"].contains(&error.path.as_str()))
+            .count();
+        errors.insert(
+            position,
+            FieldError::invalid(&at, found, "must be spec.names.plural+\".\"+spec.group"),
+        );
     }
     errors.extend(validate_spec(spec));
     errors.extend(validate_status(crd));
