@@ -73,8 +73,9 @@ fn parse_yaml(bytes: &[u8]) -> Result<Decoded, DecodeError> {
     use serde_saphyr::options::DuplicateKeyPolicy;
     let text =
         std::str::from_utf8(bytes).map_err(|_| DecodeError("yaml: control characters are not allowed".to_owned()))?;
-    let strict = serde_saphyr::options! { duplicate_keys: DuplicateKeyPolicy::Error };
-    let lenient = serde_saphyr::options! { duplicate_keys: DuplicateKeyPolicy::LastWins };
+    let text = first_document(text);
+    let strict = serde_saphyr::options! { duplicate_keys: DuplicateKeyPolicy::Error, legacy_octal_numbers: true };
+    let lenient = serde_saphyr::options! { duplicate_keys: DuplicateKeyPolicy::LastWins, legacy_octal_numbers: true };
     let (value, yaml_duplicates) = match serde_saphyr::from_str_with_options::<Value>(text, strict) {
         Ok(value) => (value, None),
         Err(error) => {
@@ -98,11 +99,33 @@ fn parse_yaml(bytes: &[u8]) -> Result<Decoded, DecodeError> {
     })
 }
 
+/// Go reads the first document of several and leaves the rest.
+fn first_document(text: &str) -> &str {
+    let body = text.trim_start_matches(|character: char| character.is_whitespace());
+    let start = text.len() - body.len();
+    let skip = start + if body.starts_with("---") { 3 } else { 0 };
+    text[skip..].find("\n---").map_or(text, |end| &text[..skip + end + 1])
+}
+
+/// The commonest complaints in the words of Go's parser, which leaves the first line unsaid in some of them.
 fn yaml_error(error: &serde_saphyr::Error) -> DecodeError {
     let line = error.location().map_or(1, |location| location.line());
     let text = error.to_string();
     let first = text.lines().next().unwrap_or_default();
-    DecodeError(format!("yaml: line {line}: {first}"))
+    let place = format!("line {line}: ");
+    let (place, words) = if first.contains("mapping values are not allowed") {
+        (
+            if line > 1 { place } else { String::new() },
+            "mapping values are not allowed in this context",
+        )
+    } else if first.contains("tabs disallowed") {
+        (place, "found character that cannot start any token")
+    } else if first.contains("unclosed bracket") {
+        (place, "did not find expected node content")
+    } else {
+        (place, first)
+    };
+    DecodeError(format!("yaml: {place}{words}"))
 }
 
 fn duplicate_key_text(line: u64, source: &str) -> String {

@@ -137,7 +137,22 @@ fn yaml_becomes_the_same_value() {
             "unknown field \"foo\""
         ]
     );
-    assert!(parse(b"apiVersion: [", Format::Yaml).is_err());
+    let words = |text: &str| {
+        parse(text.as_bytes(), Format::Yaml).map_or_else(|error| error.0, |decoded| decoded.value.to_string())
+    };
+    for (text, expected) in [
+        ("a: [", "yaml: line 1: did not find expected node content"),
+        ("a: b: c", "yaml: mapping values are not allowed in this context"),
+        (
+            "a:\n\tb: 1",
+            "yaml: line 2: found character that cannot start any token",
+        ),
+        ("a: 1\n---\nb: 2", "{\"a\":1}"),
+        ("---\na: yes\nb: 0777\n", "{\"a\":true,\"b\":511}"),
+        ("", "null"),
+    ] {
+        assert_eq!(words(text), expected, "{text}");
+    }
 }
 
 proptest! {
