@@ -309,14 +309,14 @@ mod tests {
     #[test]
     fn new_nodes_are_tainted_and_volumes_protected_once() {
         let none = Classes(Vec::new());
-        let mut node = json!({"spec": {}});
+        let mut machine = json!({"spec": {}});
         let mut volume = json!({"metadata": {}});
         for _ in 0..2 {
-            mutate_on_create("", "Node", &mut node, &none).expect("admitted");
+            mutate_on_create("", "Node", &mut machine, &none).expect("admitted");
             mutate_on_create("", "PersistentVolume", &mut volume, &none).expect("admitted");
         }
         assert_eq!(
-            node["spec"]["taints"],
+            machine["spec"]["taints"],
             json!([{"effect": "NoSchedule", "key": "node.kubernetes.io/not-ready"}])
         );
         assert_eq!(volume["metadata"]["finalizers"], json!(["kubernetes.io/pv-protection"]));

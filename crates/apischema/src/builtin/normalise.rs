@@ -89,7 +89,7 @@ impl<'a> Place<'a> {
         let mut path = self.parent.map(Place::strict_path).unwrap_or_default();
         match self.step {
             Step::Root => {}
-            Step::Index(index) => path.push_str(&format!("[{index}]")),
+            Step::Index(index) => path.extend(["[", &index.to_string(), "]"]),
             Step::Field(Field { name, .. }) => append(&mut path, name),
             Step::Key(name) => append(&mut path, name),
         }
@@ -147,17 +147,16 @@ impl Pass {
                     }
                 }
             }
-            (GoType::Text, Value::String(_)) | (GoType::Bool, Value::Bool(_)) | (GoType::Raw, _) => {}
-            (GoType::Int32, Value::Number(number)) if fits_int32(number) => {}
-            (GoType::IntOrString, Value::Number(number)) if fits_int32(number) => {}
-            (GoType::IntOrString, Value::String(_)) => {}
+            (GoType::Int32 | GoType::IntOrString, Value::Number(number)) if fits_int32(number) => {}
             (GoType::Int64, Value::Number(number)) if number.is_i64() => {}
             (GoType::Float, Value::Number(number)) => plain_number(number),
             (GoType::Quantity, _) => *value = Value::String(canonical_quantity(value)?),
             (GoType::Time, Value::String(text)) if !is_canonical(text) => {
                 *text = time::canonical_seconds(text).map_err(DecodeFailure)?;
             }
-            (GoType::Time, Value::String(_)) => {}
+            (GoType::Text | GoType::IntOrString | GoType::Time, Value::String(_))
+            | (GoType::Bool, Value::Bool(_))
+            | (GoType::Raw, _) => {}
             (GoType::MicroTime, Value::String(text)) => *text = time::canonical_micro(text).map_err(DecodeFailure)?,
             (GoType::Bytes, Value::String(text)) => {
                 if let Err(message) = canonical_bytes(text) {
@@ -217,6 +216,7 @@ impl Pass {
         place: &Place<'_>,
         holder: Holder<'_>,
     ) -> Result<(), DecodeFailure> {
+        let is_resource_list = holder.is_some_and(|(_, go_type)| go_type == Some("v1.ResourceList"));
         let holder = holder.map(|(structure, _)| (structure, None));
         for (key, value) in entries.iter_mut() {
             if value.is_null() {
@@ -226,6 +226,9 @@ impl Pass {
                 };
             } else {
                 self.value(value, values, &place.step(Step::Key(key)), holder)?;
+            }
+            if is_resource_list && let Some(rounded) = value.as_str().and_then(quantity::rounded_to_milli) {
+                *value = Value::String(rounded);
             }
         }
         Ok(())
@@ -350,7 +353,7 @@ mod tests {
 
     use super::*;
 
-    fn pod(spec: Value) -> Value {
+    fn pod(spec: &Value) -> Value {
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec})
     }
 
@@ -364,7 +367,7 @@ mod tests {
         for (key, value) in fields.as_object().expect("object") {
             container[key] = value.clone();
         }
-        pod(json!({"containers": [container]}))
+        pod(&json!({"containers": [container]}))
     }
 
     #[test]
@@ -442,11 +445,11 @@ mod tests {
             )
         );
         assert_eq!(
-            failure(pod(json!({"containers": {}}))),
+            failure(pod(&json!({"containers": {}}))),
             format!("{go} object into Go struct field PodSpec.spec.containers of type []v1.Container")
         );
         assert_eq!(
-            failure(pod(json!(5))),
+            failure(pod(&json!(5))),
             format!("{go} number into Go struct field Pod.spec of type v1.PodSpec")
         );
         assert_eq!(

@@ -54,6 +54,20 @@ pub fn canonical(text: &str) -> Option<String> {
     Quantity::parse(text).ok().map(|quantity| quantity.to_text())
 }
 
+/// A canonical text rounded up to thousandths, where it is finer: amounts of resources know nothing smaller.
+pub(super) fn rounded_to_milli(text: &str) -> Option<String> {
+    const MILLI: i128 = NANO / 1000;
+    if !text.ends_with(['n', 'u']) && !text.contains(['.', 'e']) {
+        return None;
+    }
+    let mut quantity = Quantity::parse(text)
+        .ok()
+        .filter(|quantity| quantity.nanos % MILLI != 0)?;
+    quantity.nanos = quantity.milli() * MILLI;
+    quantity.text = None;
+    Some(quantity.to_text())
+}
+
 struct Parts<'a> {
     negative: bool,
     whole: &'a str,
@@ -173,13 +187,9 @@ impl Quantity {
         self.nanos % NANO == 0
     }
 
-    /// The amount in thousandths, rounded up.
+    /// The amount in thousandths, rounded away from zero.
     pub fn milli(&self) -> i128 {
-        if self.nanos < 0 {
-            self.nanos / (NANO / 1000)
-        } else {
-            divide_up(self.nanos, NANO / 1000)
-        }
+        divide_up(self.nanos.abs(), NANO / 1000) * self.nanos.signum()
     }
 
     /// The canonical text.
@@ -200,23 +210,19 @@ impl Quantity {
 
 /// Upstream keeps the text where it believes it canonical already. That is a test on digits only, so `1.500` stays.
 fn keeps_text(format: Format, exponent: i32, shifted: &str, parts: &Parts<'_>) -> bool {
-    match format {
-        Format::BinarySi => {
-            // 64-bit shortcuts are only taken where 15 digits are enough for number and suffix together.
-            let digits = i32::try_from(parts.whole.len()).unwrap_or(i32::MAX);
-            let fits = 15 - digits - exponent * 3 / 10 > 0;
-            parts.fraction.is_empty() && fits && shifted.parse::<i64>().is_ok_and(|value| value & 7 != 0)
-        }
-        _ => {
-            let places = i32::try_from(parts.fraction.len()).unwrap_or(i32::MAX);
-            let scale = exponent.saturating_sub(places);
-            shifted.len() <= INT64_DIGITS
-                && scale >= -9
-                && scale % 3 == 0
-                && !shifted.ends_with("000")
-                && !shifted.starts_with('0')
-        }
+    if format == Format::BinarySi {
+        // 64-bit shortcuts are only taken where 15 digits are enough for number and suffix together.
+        let digits = i32::try_from(parts.whole.len()).unwrap_or(i32::MAX);
+        let fits = 15 - digits - exponent * 3 / 10 > 0;
+        return parts.fraction.is_empty() && fits && shifted.parse::<i64>().is_ok_and(|value| value & 7 != 0);
     }
+    let places = i32::try_from(parts.fraction.len()).unwrap_or(i32::MAX);
+    let scale = exponent.saturating_sub(places);
+    shifted.len() <= INT64_DIGITS
+        && scale >= -9
+        && scale % 3 == 0
+        && !shifted.ends_with("000")
+        && !shifted.starts_with('0')
 }
 
 fn power_of_ten(power: i32) -> i128 {
@@ -294,10 +300,32 @@ mod tests {
             ("1048576Ki", "1Gi"),
             ("12e6", "12e6"),
             ("1E", "1E"),
-            ("0.0000000001", "1n"),
+            ("+5", "+5"),
+            ("1.G", "1.G"),
+            ("8Ki", "8Ki"),
+            ("10000000000000000000", "10E"),
+            ("1e-3", "1e-3"),
+            (".5", "500m"),
+            ("5.", "5."),
+            ("16Ei", "9223372036854775807"),
+            ("1e20", "100e18"),
+            ("0.1Gi", "107374182400m"),
+            ("1.25Mi", "1280Ki"),
+            ("00012", "00012"),
+            ("1.10", "1100m"),
+            ("12345.678", "12345.678"),
+            ("999Ei", "9223372036854775807"),
         ] {
             assert_eq!(canonical(written).as_deref(), Some(printed), "{written}");
         }
+    }
+
+    #[test]
+    fn resources_are_rounded_up_to_thousandths() {
+        for (canonical, rounded) in [("1u", "1m"), ("-1u", "-1m"), ("1n", "1m"), ("1.0000001", "1001m"), ("1e-6", "1e-3")] {
+            assert_eq!(rounded_to_milli(canonical).as_deref(), Some(rounded), "{canonical}");
+        }
+        assert_eq!(rounded_to_milli("100m"), None);
     }
 
     #[test]

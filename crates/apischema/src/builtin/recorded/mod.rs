@@ -159,7 +159,7 @@ fn compared(answer: &Value) -> Value {
 /// Go prints a structural difference into some messages, whose form changes from build to build.
 fn hide_difference(holder: &mut Value) {
     let message = text(holder, "message").to_owned();
-    if let Some(start) = message.find("\n") {
+    if let Some(start) = message.find('\n') {
         set(holder, "message", message[..start].to_owned());
     }
 }

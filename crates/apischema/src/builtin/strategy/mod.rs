@@ -175,9 +175,9 @@ pub fn reset_fields(group: &str, kind: &str, subresource: &str) -> &'static [&'s
     match (group, kind, subresource) {
         ("", "Pod", "status") => &["spec", "metadata.deletionTimestamp", "metadata.ownerReferences"],
         ("apps", "Deployment", "status") => &["spec", "metadata.labels"],
-        ("storage.k8s.io", "VolumeAttachment", "status") => &["metadata", "spec"],
-        ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy", "status") => &["metadata", "spec"],
-        ("apiextensions.k8s.io", "CustomResourceDefinition", "status") => &["metadata", "spec"],
+        ("storage.k8s.io", "VolumeAttachment", "status")
+        | ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy", "status")
+        | ("apiextensions.k8s.io", "CustomResourceDefinition", "status") => &["metadata", "spec"],
         (_, _, "status") if has_status(group, kind) => &["spec"],
         ("", "Namespace", "finalize") => &["status"],
         (_, _, "") if has_status(group, kind) => &["status"],
@@ -205,8 +205,10 @@ pub fn allows_unconditional_update(group: &str, kind: &str) -> bool {
             | ("storage.k8s.io", "CSIDriver" | "CSINode" | "VolumeAttachment")
             | ("coordination.k8s.io", "Lease")
             | ("node.k8s.io", "RuntimeClass")
-            | ("admissionregistration.k8s.io", _)
-            | ("apiextensions.k8s.io" | "apiregistration.k8s.io", _)
+            | (
+                "admissionregistration.k8s.io" | "apiextensions.k8s.io" | "apiregistration.k8s.io",
+                _
+            )
     )
 }
 

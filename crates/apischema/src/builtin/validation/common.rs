@@ -263,14 +263,14 @@ pub fn resources(errors: &mut Errors, resources: &Value, path: &Path) {
             let Some(parsed) = quantity(Some(amount)) else { continue };
             if parsed.is_negative() {
                 errors.push(FieldError::invalid(&at, amount.clone(), NOT_NEGATIVE));
-            } else if name.contains('/') && !name.contains("kubernetes.io/") && !parsed.is_integer() {
+            } else if is_extended(name) && !parsed.is_integer() {
                 errors.push(FieldError::invalid(&at, amount.clone(), "must be an integer"));
             }
         }
     }
     let limits = map(resources, "limits");
     for (name, amount) in map(resources, "requests").into_iter().flatten() {
-        let overcommits = !(name.contains('/') && !name.contains("kubernetes.io/")) && !name.starts_with("hugepages-");
+        let overcommits = !is_extended(name) && !name.starts_with("hugepages-");
         let limit = limits.and_then(|limits| limits.get(name));
         let (Some(request), parsed_limit) = (quantity(Some(amount)), quantity(limit)) else {
             continue;
@@ -294,6 +294,11 @@ pub fn resources(errors: &mut Errors, resources: &Value, path: &Path) {
             _ => {}
         }
     }
+}
+
+/// Whether a resource is somebody's own (`example.com/gpu`).
+fn is_extended(name: &str) -> bool {
+    name.contains('/') && !name.contains("kubernetes.io/")
 }
 
 fn resource_name(errors: &mut Errors, path: &Path, name: &str) {

@@ -262,10 +262,10 @@ pub fn endpoints(errors: &mut Errors, object: &Value) {
 
 /// An event in its stored form; `strict` where it came through `events.k8s.io/v1`.
 pub fn event(errors: &mut Errors, event: &Value, strict: bool) {
+    const MISMATCH: &str = "does not match event.namespace";
     let namespace = text(&event["metadata"], "namespace");
     let about = text(&event["involvedObject"], "namespace");
     let at = Path::new("involvedObject").child("namespace");
-    const MISMATCH: &str = "does not match event.namespace";
     if present(event, "eventTime").is_none() {
         let agrees = if about.is_empty() {
             matches!(namespace, "" | "default")

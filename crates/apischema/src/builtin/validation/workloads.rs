@@ -266,7 +266,7 @@ fn stateful_strategy(errors: &mut Errors, strategy: &Value, path: &Path) {
     let at = path.child("rollingUpdate");
     match (text(strategy, "type"), present(strategy, "rollingUpdate")) {
         ("RollingUpdate", Some(rolling)) => not_negative(errors, rolling, &at, &["partition"]),
-        ("RollingUpdate", None) | ("OnDelete", None) => {}
+        ("RollingUpdate" | "OnDelete", None) => {}
         ("OnDelete", Some(rolling)) => {
             let partition = int(rolling, "partition").unwrap_or_default();
             let shown = format!("{{\"Partition\":{partition},\"MaxUnavailable\":null}}");
