@@ -104,7 +104,7 @@ fn first_document(text: &str) -> &str {
     let body = text.trim_start_matches(|character: char| character.is_whitespace());
     let start = text.len() - body.len();
     let skip = start + if body.starts_with("---") { 3 } else { 0 };
-    text[skip..].find("\n---").map_or(text, |end| &text[..skip + end + 1])
+    text[skip..].find("\n---").map_or(text, |end| &text[..=skip + end])
 }
 
 /// The commonest complaints in the words of Go's parser, which leaves the first line unsaid in some of them.

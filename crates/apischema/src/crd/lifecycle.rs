@@ -114,6 +114,9 @@ pub fn establish(crd: &mut Value, others: &[Value], now: &str) -> bool {
         return false;
     }
     let before = crd.get("status").cloned();
+    if !crd["status"].is_object() {
+        crd["status"] = json!({});
+    }
     let taken = Taken::by_others(crd, others);
     let wanted = crd["spec"]["names"].clone();
     let mut accepted = crd["status"]["acceptedNames"].clone();

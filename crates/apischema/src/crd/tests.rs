@@ -259,6 +259,9 @@ proptest! {
         let mut left = place;
         replace(&mut crd, &mut left, &replacement);
         let _ = refusal(&crd);
+        if with > 0 && crd.is_object() {
+            crd["status"] = replacement;
+        }
         establish(&mut crd, &[foo()], "t");
         let resource = CustomResource::read(&crd);
         for version in &resource.versions {
