@@ -16,7 +16,7 @@ use rustls::{
 use crate::Error;
 
 /// Longest wait for any one answer.
-const PATIENCE: Duration = Duration::from_mins(1);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A request as it goes over the wire; the path carries the query.
 #[derive(Debug, Clone, Default)]

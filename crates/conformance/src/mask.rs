@@ -1,0 +1,178 @@
+//! Masks what two equal servers must differ in: uids (numbered in order of appearance), resourceVersions of objects (ranked, so that order and
+//! equality stay visible), times near now (with their distance in half minutes), continue tokens, ages in tables, random name suffixes, addresses
+//! that a server picks. Everything else is left as it is.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use regex::{Captures, Regex};
+use serde_json::{Map, Value};
+
+use crate::Error;
+
+/// The expressions, compiled once a run.
+#[derive(Debug)]
+pub(crate) struct Patterns {
+    uid: Regex,
+    time: Regex,
+    age: Regex,
+    suffix: Regex,
+    revisions_in_text: Regex,
+    service_address: Regex,
+}
+
+impl Patterns {
+    pub(crate) fn new() -> Result<Self, Error> {
+        let compile = |text: &str| Regex::new(text).map_err(|error| Error::Target(error.to_string()));
+        Ok(Self {
+            uid: compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")?,
+            time: compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")?,
+            age: compile(r"^\d+(y|d|h|m|s|ms)(\d+(d|h|m|s))?$")?,
+            // The generated part of names whose generateName is `gen-`: the alphabet is that of `k8s.io/apimachinery/pkg/util/rand`.
+            suffix: compile(r"\bgen-[bcdfghjklmnpqrstvwxz2456789]{5}\b")?,
+            revisions_in_text: compile(
+                r"(current: |in object meta: |in precondition: |too old resource version: |too old resource version: \d+ \()\d+",
+            )?,
+            service_address: compile(r"\b10\.0\.0\.\d+\b")?,
+        })
+    }
+}
+
+/// Masks all answers of one case from one server.
+pub(crate) struct Masker<'a> {
+    patterns: &'a Patterns,
+    uids: BTreeMap<String, usize>,
+    ranks: BTreeMap<u64, usize>,
+    now: Timestamp,
+}
+
+impl<'a> Masker<'a> {
+    /// Looks at all answers first: the rank of a revision is known only then.
+    pub(crate) fn new<'b>(patterns: &'a Patterns, now: Timestamp, bodies: impl Iterator<Item = &'b Value>) -> Self {
+        let mut revisions = BTreeSet::new();
+        bodies.for_each(|body| collect_revisions(body, &mut revisions));
+        let ranks = revisions.into_iter().enumerate().map(|(rank, revision)| (revision, rank + 1)).collect();
+        Self { patterns, uids: BTreeMap::new(), ranks, now }
+    }
+
+    pub(crate) fn value(&mut self, value: &Value) -> Value {
+        match value {
+            Value::Object(fields) => self.object(fields),
+            Value::Array(items) => items.iter().map(|item| self.value(item)).collect(),
+            Value::String(text) => Value::String(self.text(text)),
+            other => other.clone(),
+        }
+    }
+
+    fn object(&mut self, fields: &Map<String, Value>) -> Value {
+        let mut out = Map::new();
+        for (key, field) in fields {
+            let masked = match (key.as_str(), field) {
+                ("metadata", Value::Object(metadata)) => self.metadata(metadata, is_collection(fields)),
+                ("rows", Value::Array(rows)) => self.rows(rows, fields),
+                ("nodePort" | "healthCheckNodePort", Value::Number(_)) => Value::from("<port>"),
+                _ => self.value(field),
+            };
+            out.insert(key.clone(), masked);
+        }
+        Value::Object(out)
+    }
+
+    fn metadata(&mut self, metadata: &Map<String, Value>, of_collection: bool) -> Value {
+        let mut out = Map::new();
+        for (key, field) in metadata {
+            let masked = match (key.as_str(), field) {
+                ("resourceVersion", Value::String(text)) => Value::from(self.revision(text, of_collection)),
+                ("continue", Value::String(token)) if !token.is_empty() => Value::from("<continue>"),
+                ("managedFields", Value::Array(entries)) => self.managers(entries),
+                _ => self.value(field),
+            };
+            out.insert(key.clone(), masked);
+        }
+        Value::Object(out)
+    }
+
+    /// A collection's revision is that of the whole store, which on the real server moves by itself.
+    fn revision(&self, text: &str, of_collection: bool) -> String {
+        match text.parse::<u64>() {
+            Ok(0) | Err(_) => text.to_owned(),
+            Ok(_) if of_collection => "<revision>".to_owned(),
+            Ok(revision) => self.ranks.get(&revision).map_or_else(|| text.to_owned(), |rank| format!("<revision {rank}>")),
+        }
+    }
+
+    /// The real server sorts managers by time in whole seconds first: which second a write falls into is chance.
+    fn managers(&mut self, entries: &[Value]) -> Value {
+        let mut masked: Vec<Value> = entries.iter().map(|entry| self.value(entry)).collect();
+        let text = |entry: &Value, key: &str| entry[key].as_str().unwrap_or_default().to_owned();
+        masked.sort_by_key(|entry| ["operation", "manager", "subresource", "apiVersion"].map(|key| text(entry, key)));
+        Value::Array(masked)
+    }
+
+    /// Ages in the cells of a Table.
+    fn rows(&mut self, rows: &[Value], table: &Map<String, Value>) -> Value {
+        let columns: Vec<&str> = table
+            .get("columnDefinitions")
+            .and_then(Value::as_array)
+            .map(|columns| columns.iter().filter_map(|column| column["name"].as_str()).collect())
+            .unwrap_or_default();
+        let mut masked: Vec<Value> = rows.iter().map(|row| self.value(row)).collect();
+        for row in &mut masked {
+            for (index, cell) in row["cells"].as_array_mut().into_iter().flatten().enumerate() {
+                // Without columns (all but the first Table of a watch) any duration is taken for an age.
+                let aged = columns.is_empty()
+                    || columns.get(index).is_some_and(|name| ["Age", "Last Seen", "First Seen", "Duration"].contains(name));
+                if aged && cell.as_str().is_some_and(|text| self.patterns.age.is_match(text)) {
+                    *cell = Value::from("<age>");
+                }
+            }
+        }
+        Value::Array(masked)
+    }
+
+    pub(crate) fn text(&mut self, text: &str) -> String {
+        let patterns = self.patterns;
+        let numbered = patterns.uid.replace_all(text, |found: &Captures<'_>| {
+            let next = self.uids.len() + 1;
+            format!("<uid {}>", self.uids.entry(found[0].to_owned()).or_insert(next))
+        });
+        let timed = patterns.time.replace_all(&numbered, |found: &Captures<'_>| self.time(&found[0]));
+        let named = patterns.suffix.replace_all(&timed, "gen-<random>");
+        let revised = patterns.revisions_in_text.replace_all(&named, "$1<revision>");
+        patterns.service_address.replace_all(&revised, "<service address>").into_owned()
+    }
+
+    /// A time that is near now, in steps of half a minute, in the form it had; any other is data.
+    fn time(&self, text: &str) -> String {
+        let Ok(time) = text.parse::<Timestamp>() else { return text.to_owned() };
+        let form = if text.contains('.') { " micro" } else { "" };
+        match time.as_second() - self.now.as_second() {
+            -14..=14 => format!("<now{form}>"),
+            distance @ -600..=600 => format!("<now{:+}{form}>", (distance + 15 * distance.signum()) / 30 * 30),
+            _ => text.to_owned(),
+        }
+    }
+}
+
+/// Lists, Tables and bookmarks carry the revision of the store.
+fn is_collection(object: &Map<String, Value>) -> bool {
+    let kind = object.get("kind").and_then(Value::as_str).unwrap_or_default();
+    let bookmark = object.get("metadata").is_some_and(|metadata| metadata.get("uid").is_none() && metadata.get("name").is_none());
+    kind.ends_with("List") || kind == "Table" || bookmark
+}
+
+fn collect_revisions(value: &Value, into: &mut BTreeSet<u64>) {
+    match value {
+        Value::Object(fields) => {
+            for (key, field) in fields {
+                let revision: Option<u64> = (key == "metadata" && !is_collection(fields))
+                    .then(|| field["resourceVersion"].as_str().and_then(|text| text.parse().ok()))
+                    .flatten();
+                into.extend(revision.filter(|revision| *revision != 0));
+                collect_revisions(field, into);
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| collect_revisions(item, into)),
+        _ => {}
+    }
+}
