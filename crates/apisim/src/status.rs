@@ -232,14 +232,6 @@ impl ApiError {
         Self::new(422, "Invalid", message, Some(Map::new()))
     }
 
-    /// The answer to a patch that cannot be applied: upstream's generic 422, with the resource unnamed.
-    pub fn unprocessable_generic(why: &str) -> Self {
-        let mut about = Map::new();
-        about.insert("causes".into(), json!([{"reason": "UnexpectedServerResponse", "message": why}]));
-        let message = "the server rejected our request due to an error in our request";
-        Self::new(422, "Invalid", message, Some(about))
-    }
-
     /// An eviction that a budget does not allow now.
     pub fn disruption_budget(message: &str, cause: &str, retry_after: u64) -> Self {
         let mut about = Map::new();

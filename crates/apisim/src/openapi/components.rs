@@ -6,7 +6,7 @@ use std::sync::Arc;
 use afloat_apischema::builtin;
 use serde_json::{Value, json};
 
-use super::render;
+use super::{prose, render};
 use crate::resource::ResourceType;
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
@@ -31,6 +31,9 @@ pub fn of_resources(resources: &[&Arc<ResourceType>]) -> BTreeMap<String, Value>
         add_component(&mut schemas, &format!("{META}.{name}"));
     }
     add_referenced(&mut schemas);
+    for (name, schema) in &mut schemas {
+        prose::describe(name, schema);
+    }
     schemas
 }
 

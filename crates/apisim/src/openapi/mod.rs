@@ -4,6 +4,7 @@
 
 mod components;
 mod paths;
+mod prose;
 mod render;
 
 #[cfg(test)]

@@ -261,3 +261,17 @@ fn index_changes_where_a_schema_changes() {
         None
     );
 }
+
+#[test]
+fn built_in_fields_say_what_they_mean() {
+    let document = document(&registry(), &GroupVersion::new("", "v1")).unwrap();
+    let spec = &document["components"]["schemas"]["io.k8s.api.core.v1.PodSpec"];
+    for field in ["containers", "nodeName", "affinity"] {
+        let description = spec["properties"][field]["description"].as_str().unwrap_or_default();
+        assert!(!description.is_empty(), "{field}");
+    }
+    assert_eq!(
+        spec["properties"]["affinity"]["allOf"],
+        json!([{"$ref": "#/components/schemas/io.k8s.api.core.v1.Affinity"}])
+    );
+}

@@ -4,8 +4,6 @@
 use std::sync::Arc;
 
 use afloat_apischema::crd::{self, CrdVersion, CustomResource};
-use serde_json::{Value, json};
-
 use crate::resource::{CustomOrigin, GroupVersion, Origin, PrinterColumn, ResourceType, ScalePaths, Subresource};
 use crate::store::{Change, ChangeKind};
 
@@ -19,22 +17,16 @@ impl State {
         let group = change.object.value()["spec"]["group"].as_str().unwrap_or_default().to_owned();
         let plural = change.object.value()["spec"]["names"]["plural"].as_str().unwrap_or_default().to_owned();
         self.custom.retain(|(known_group, _, known_plural), _| *known_group != group || *known_plural != plural);
-        if change.kind == ChangeKind::Deleted || !is_established(change.object.value()) {
+        if change.kind == ChangeKind::Deleted || !crd::is_established(change.object.value()) {
             return;
         }
-        let Ok(resource) = crd::served(change.object.value()) else { return };
-        let versions: Vec<Arc<CrdVersion>> = resource.versions.iter().cloned().map(Arc::new).collect();
-        for version in versions.into_iter().filter(|version| version.served) {
-            self.registry.add(custom_resource(&name, &resource, &version));
-            self.custom.insert((group.clone(), version.name.clone(), plural.clone()), version);
+        let resource = CustomResource::read(change.object.value());
+        for version in resource.versions.iter().filter(|version| version.served) {
+            self.registry.add(custom_resource(&name, &resource, version));
+            let key = (group.clone(), version.name.clone(), plural.clone());
+            self.custom.insert(key, Arc::new(version.clone()));
         }
     }
-}
-
-fn is_established(definition: &Value) -> bool {
-    definition["status"]["conditions"].as_array().into_iter().flatten().any(|condition| {
-        condition["type"] == json!("Established") && condition["status"] == json!("True")
-    })
 }
 
 const ALL_VERBS: [&str; 8] = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
@@ -79,7 +71,7 @@ fn custom_resource(definition: &str, resource: &CustomResource, version: &CrdVer
         singular: resource.names.singular.clone(),
         short_names: resource.names.short_names.clone(),
         categories: resource.names.categories.clone(),
-        namespaced: resource.namespaced(),
+        namespaced: resource.namespaced,
         verbs: verbs(&ALL_VERBS),
         subresources,
         schema: version.schema.clone(),

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use afloat_apischema::apply::fieldset::FieldSet;
 use afloat_apischema::builtin::{self, admission, defaults, strategy, validation};
-use afloat_apischema::crd::{self, CrdVersion};
+use afloat_apischema::crd::{self, CrdVersion, Verdict};
 use afloat_apischema::decode::{self, Reporter};
 use afloat_apischema::field_error::FieldError;
+use afloat_apischema::structural::object_meta;
 use serde_json::Value;
 
 use crate::resource::ResourceType;
@@ -58,7 +59,7 @@ impl Rules {
     /// canonical values, defaults filled in.
     pub fn decode(&self, value: &mut Value) -> ApiResult<Vec<String>> {
         let unknown = match &self.kind {
-            KindRules::Custom(version) => version.decode(value).map_err(|why| self.undecodable(&why.to_string()))?,
+            KindRules::Custom(version) => version.decode(value).map_err(|why| self.undecodable(&why))?,
             KindRules::BuiltIn | KindRules::Definition => {
                 let version = &self.resource.gv.version;
                 let read = builtin::normalise(self.group(), version, self.kind(), value);
@@ -124,59 +125,62 @@ impl Rules {
                 strategy::prepare_for_create(self.group(), self.kind(), value, &mut context);
             }
             KindRules::Definition => crd::prepare_create(value),
+            KindRules::Custom(version) => version.prepare_create(value),
+        }
+    }
+
+    /// Prepares a change made through an endpoint: what it may not touch is put back.
+    pub fn prepare_update(&self, subresource: &str, value: &mut Value, old: &Value, now: &str) {
+        let status = subresource == "status";
+        match &self.kind {
+            KindRules::BuiltIn if status => {
+                strategy::prepare_for_status_update(self.group(), self.kind(), value, old, now);
+            }
+            KindRules::BuiltIn if subresource == "finalize" => strategy::prepare_for_finalize(value, old),
+            KindRules::BuiltIn => strategy::prepare_for_update(self.group(), self.kind(), value, old),
+            KindRules::Definition if status => crd::prepare_status_update(value, old),
+            KindRules::Definition => crd::prepare_update(value, old),
+            KindRules::Custom(version) if status => version.prepare_status_update(value, old),
+            KindRules::Custom(version) => version.prepare_update(value, old),
+        }
+    }
+
+    pub fn validate_create(&self, value: &Value) -> Verdict {
+        match &self.kind {
+            KindRules::BuiltIn => plain(validation::create(self.group(), self.kind(), value)),
+            KindRules::Definition => plain(crd::validate_crd(value)),
             KindRules::Custom(version) => {
-                if let Some(fields) = value.as_object_mut().filter(|_| version.has_status) {
-                    fields.remove("status");
-                }
-                set_generation(value, 1);
+                let mut verdict = version.validate_create(value);
+                verdict.warnings.extend(object_meta::finalizer_warnings(&value["metadata"], None));
+                verdict
             }
         }
     }
 
-    pub fn prepare_update(&self, value: &mut Value, old: &Value) {
+    pub fn validate_update(&self, subresource: &str, value: &Value, old: &Value) -> Verdict {
+        let status = subresource == "status";
         match &self.kind {
-            KindRules::BuiltIn => strategy::prepare_for_update(self.group(), self.kind(), value, old),
-            KindRules::Definition => crd::prepare_update(value, old),
-            KindRules::Custom(version) => prepare_custom_update(value, old, version.has_status),
-        }
-    }
-
-    pub fn prepare_status(&self, value: &mut Value, old: &Value, now: &str) {
-        match &self.kind {
-            KindRules::BuiltIn => strategy::prepare_for_status_update(self.group(), self.kind(), value, old, now),
-            KindRules::Definition | KindRules::Custom(_) => keep_all_but_status(value, old),
-        }
-    }
-
-    pub fn validate_create(&self, value: &Value) -> Vec<FieldError> {
-        match &self.kind {
-            KindRules::BuiltIn => validation::create(self.group(), self.kind(), value),
-            KindRules::Definition => crd::validate_crd(value),
-            KindRules::Custom(version) => version.validate_create(value),
-        }
-    }
-
-    pub fn validate_update(&self, value: &Value, old: &Value) -> Vec<FieldError> {
-        match &self.kind {
-            KindRules::BuiltIn => validation::update(self.group(), self.kind(), value, old),
-            KindRules::Definition => crd::validate_crd_update(value, old),
-            KindRules::Custom(version) => version.validate_update(value, old),
-        }
-    }
-
-    pub fn validate_status(&self, value: &Value, old: &Value) -> Vec<FieldError> {
-        match &self.kind {
-            KindRules::BuiltIn => validation::status_update(self.group(), self.kind(), value, old),
-            KindRules::Definition => Vec::new(),
-            KindRules::Custom(version) => version.validate_status_update(value, old),
+            KindRules::BuiltIn if status => plain(validation::status_update(self.group(), self.kind(), value, old)),
+            KindRules::BuiltIn => plain(validation::update(self.group(), self.kind(), value, old)),
+            KindRules::Definition if status => plain(Vec::new()),
+            KindRules::Definition => plain(crd::validate_crd_update(value, old)),
+            KindRules::Custom(version) if status => version.validate_status_update(value, old),
+            KindRules::Custom(version) => {
+                let mut verdict = version.validate_update(value, old);
+                let before = Some(&old["metadata"]);
+                verdict.warnings.extend(object_meta::finalizer_warnings(&value["metadata"], before));
+                verdict
+            }
         }
     }
 
     /// Brings the result of a write into the form that a reader gets.
     pub fn settle(&self, value: &mut Value) {
-        if !matches!(self.kind, KindRules::Custom(_)) {
-            let version = &self.resource.gv.version;
-            builtin::as_read_back(self.group(), version, self.kind(), value);
+        match &self.kind {
+            KindRules::Custom(version) => version.default_stored(value),
+            KindRules::BuiltIn | KindRules::Definition => {
+                builtin::as_read_back(self.group(), &self.resource.gv.version, self.kind(), value);
+            }
         }
     }
 
@@ -215,37 +219,7 @@ pub fn generation(value: &Value) -> i64 {
     value["metadata"]["generation"].as_i64().unwrap_or_default()
 }
 
-/// Upstream's rule for custom resources: the generation counts changes of anything but metadata and, where it is a
-/// subresource, status.
-fn prepare_custom_update(value: &mut Value, old: &Value, has_status: bool) {
-    if has_status && let Some(fields) = value.as_object_mut() {
-        match old.get("status") {
-            Some(status) => fields.insert("status".into(), status.clone()),
-            None => fields.remove("status"),
-        };
-    }
-    let unchanged = {
-        let counted = |object: &Value, other: &Value| {
-            let mut fields = object.as_object().into_iter().flatten().filter(|(key, _)| *key != "metadata");
-            fields.all(|(key, field)| other.get(key) == Some(field))
-        };
-        counted(value, old) && counted(old, value)
-    };
-    set_generation(value, generation(old) + i64::from(!unchanged));
-}
-
-/// A write to `/status` of a custom resource: everything else stays, but for the ownership record.
-fn keep_all_but_status(value: &mut Value, old: &Value) {
-    let status = value.get("status").cloned();
-    let managed = value["metadata"].get("managedFields").cloned();
-    *value = old.clone();
-    if let Some(fields) = value.as_object_mut() {
-        match status {
-            Some(status) => fields.insert("status".into(), status),
-            None => fields.remove("status"),
-        };
-    }
-    if let (Some(managed), Some(metadata)) = (managed, value.get_mut("metadata").and_then(Value::as_object_mut)) {
-        metadata.insert("managedFields".into(), managed);
-    }
+/// Built-in kinds give no warnings of their own.
+fn plain(errors: Vec<FieldError>) -> Verdict {
+    Verdict { errors, warnings: Vec::new() }
 }

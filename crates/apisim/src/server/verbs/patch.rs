@@ -75,20 +75,10 @@ impl Call<'_> {
             PatchKind::Json => patch::json_patch(old, self.body),
             PatchKind::Merge => patch::merge_patch(old, self.body),
             PatchKind::Strategic | PatchKind::Apply => {
-                let read = decode::parse(self.body, Format::Json).map_err(|why| ApiError::bad_request(why.to_string()))?;
-                patch::strategic_merge(self.resource.schema.root(), old, &read.value)
+                patch::strategic_merge(self.resource.schema.root(), old, self.body)
             }
         };
-        result.map_err(|error| self.patch_refused(error))
-    }
-
-    fn patch_refused(&self, error: PatchError) -> ApiError {
-        match error {
-            PatchError::BadRequest(why) => ApiError::bad_request(why),
-            PatchError::TooLarge(why) => ApiError::too_large(why),
-            PatchError::Unprocessable(why) => ApiError::unprocessable_generic(&why),
-            PatchError::Internal(why) => ApiError::raw_internal(why),
-        }
+        result.map_err(|error| patch_refused(&error))
     }
 
     fn apply(&mut self, options: &WriteOptions) -> ApiResult<Answer> {
@@ -155,6 +145,16 @@ impl Call<'_> {
             )));
         }
         Ok(())
+    }
+}
+
+pub(super) fn patch_refused(error: &PatchError) -> ApiError {
+    let message = error.to_string();
+    match error {
+        PatchError::BadRequest(_) => ApiError::bad_request(message),
+        PatchError::TooLarge(_) => ApiError::too_large(message),
+        PatchError::Unprocessable => ApiError::unprocessable(message),
+        PatchError::Internal(_) => ApiError::raw_internal(message),
     }
 }
 

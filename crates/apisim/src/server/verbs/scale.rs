@@ -101,7 +101,7 @@ impl Call<'_> {
                 return Err(ApiError::unsupported_media_type(why));
             }
         };
-        patched.map_err(|error| ApiError::bad_request(error.message().to_owned()))
+        patched.map_err(|error| super::patch::patch_refused(&error))
     }
 }
 

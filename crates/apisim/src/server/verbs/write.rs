@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use afloat_apischema::apply::{self, Manager};
 use afloat_apischema::builtin::admission::Lookup;
-use afloat_apischema::crd;
+use afloat_apischema::crd::{self, Verdict};
+use afloat_apischema::field_error::{FieldError, Path};
+use afloat_apischema::structural::object_meta;
 use serde_json::{Map, Value};
 
 use crate::status::{ApiError, ApiResult};
@@ -85,10 +87,7 @@ impl Call<'_> {
         self.identify(&mut value, &uid, &now);
         self.prepare_new(&mut value, &uid, &now)?;
         let name = metadata_text(&value, "name").to_owned();
-        let errors = self.rules.validate_create(&value);
-        if !errors.is_empty() {
-            return Err(self.invalid(&name, &errors));
-        }
+        self.heed(&name, self.rules.validate_create(&value))?;
         self.rules.settle(&mut value);
         if self.lookup(&name).is_some() {
             return Err(self.taken(&value, &name));
@@ -108,8 +107,14 @@ impl Call<'_> {
         }
     }
 
-    pub(super) fn invalid(&self, name: &str, errors: &[afloat_apischema::field_error::FieldError]) -> ApiError {
+    pub(super) fn invalid(&self, name: &str, errors: &[FieldError]) -> ApiError {
         ApiError::invalid(&self.resource.gv.group, &self.resource.kind, name, errors)
+    }
+
+    /// Refuses what validation refuses, and passes its warnings on.
+    fn heed(&mut self, name: &str, verdict: Verdict) -> ApiResult<()> {
+        self.warnings.extend(verdict.warnings);
+        if verdict.errors.is_empty() { Ok(()) } else { Err(self.invalid(name, &verdict.errors)) }
     }
 
     /// Gives a new object what only the server gives: uid, time, name.
@@ -201,21 +206,16 @@ impl Call<'_> {
         }
         set_generation_of(&mut new, old.value());
         let now = self.timestamp();
-        let status = self.path.subresource == "status";
-        if status {
-            self.rules.prepare_status(&mut new, old.value(), &now);
-        } else {
-            self.rules.prepare_update(&mut new, old.value());
-        }
+        let endpoint = self.path.subresource.as_str();
+        self.rules.prepare_update(endpoint, &mut new, old.value(), &now);
         keep_identity(&mut new, old.value());
-        let errors = if status {
-            self.rules.validate_status(&new, old.value())
-        } else {
-            self.rules.validate_update(&new, old.value())
-        };
-        if !errors.is_empty() {
-            return Err(self.invalid(&name, &errors));
-        }
+        let mut verdict = self.rules.validate_update(endpoint, &new, old.value());
+        // What holds for every kind is checked before what the kind itself asks for, and both are reported.
+        let (meta, old_meta) = (&new["metadata"], &old.value()["metadata"]);
+        let mut errors = object_meta::validate_common_update(meta, old_meta, self.resource.namespaced);
+        errors.append(&mut verdict.errors);
+        verdict.errors = errors;
+        self.heed(&name, verdict)?;
         self.rules.settle(&mut new);
         apply::keep_times_of_noop(old.value(), &mut new);
         if new == *old.value() {
@@ -240,12 +240,9 @@ impl Call<'_> {
             text => text.parse().map_err(|_| ApiError::modified(&self.resource, old.name()))?,
         };
         if parsed == 0 && !self.rules.updates_unconditionally() {
-            let errors = [afloat_apischema::field_error::FieldError::invalid(
-                &afloat_apischema::field_error::Path::new("metadata").child("resourceVersion"),
-                Value::from(0),
-                "must be specified for an update",
-            )];
-            return Err(self.invalid(old.name(), &errors));
+            let path = Path::new("metadata").child("resourceVersion");
+            let error = FieldError::invalid(&path, 0, "must be specified for an update");
+            return Err(self.invalid(old.name(), &[error]));
         }
         if parsed != 0 && parsed != current {
             return Err(ApiError::modified(&self.resource, old.name()));
