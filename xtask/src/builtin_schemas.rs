@@ -33,7 +33,10 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    let server = Server { kubectl: &args.kubectl, kubeconfig: &args.kubeconfig };
+    let server = Server {
+        kubectl: &args.kubectl,
+        kubeconfig: &args.kubeconfig,
+    };
     let mut go = GoTypes::default();
     for (import_path, module, folder) in GO_PACKAGES {
         go.read_package(import_path, &module_dir(&args.go_module, module)?.join(folder))?;
@@ -49,7 +52,11 @@ pub fn run(args: &Args) -> Result<()> {
             bail!("no components in the OpenAPI document of {group_version}");
         };
         let found = kinds_of(group_version, wanted_kinds, &discovery, &schemas)?;
-        roots.extend(found.iter().filter_map(|kind| kind["schema"].as_str().map(str::to_owned)));
+        roots.extend(
+            found
+                .iter()
+                .filter_map(|kind| kind["schema"].as_str().map(str::to_owned)),
+        );
         kinds.extend(found);
         components.extend(schemas);
     }
@@ -76,7 +83,11 @@ impl Server<'_> {
             .args(["get", "--raw", path])
             .output()
             .with_context(|| format!("cannot start {}", self.kubectl.display()))?;
-        ensure!(output.status.success(), "GET {path}: {}", String::from_utf8_lossy(&output.stderr).trim());
+        ensure!(
+            output.status.success(),
+            "GET {path}: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
         serde_json::from_slice(&output.stdout).with_context(|| format!("GET {path} is not JSON"))
     }
 }
@@ -87,7 +98,11 @@ fn module_dir(go_module: &Path, module: &str) -> Result<PathBuf> {
         .args(["list", "-m", "-f", "{{.Dir}}", module])
         .output()
         .context("cannot start go")?;
-    ensure!(output.status.success(), "go list {module}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    ensure!(
+        output.status.success(),
+        "go list {module}: {}",
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
     Ok(PathBuf::from(String::from_utf8(output.stdout)?.trim()))
 }
 
@@ -105,7 +120,9 @@ fn kinds_of(group_version: &str, wanted: &[&str], list: &Value, schemas: &Map<St
         let plural = main["name"].as_str().unwrap_or_default();
         let mut subresources = Vec::new();
         for resource in &resources {
-            let Some(subresource) = resource["name"].as_str().and_then(|n| n.strip_prefix(&format!("{plural}/")))
+            let Some(subresource) = resource["name"]
+                .as_str()
+                .and_then(|n| n.strip_prefix(&format!("{plural}/")))
             else {
                 continue;
             };
@@ -137,10 +154,15 @@ fn component_of(schemas: &Map<String, Value>, wanted: &Value) -> Option<String> 
     let is_wanted = |schema: &Value| {
         let identities = schema.get("x-kubernetes-group-version-kind").and_then(Value::as_array);
         identities.into_iter().flatten().any(|identity| {
-            ["group", "version", "kind"].iter().all(|part| identity[part].as_str() == wanted[part].as_str())
+            ["group", "version", "kind"]
+                .iter()
+                .all(|part| identity[part].as_str() == wanted[part].as_str())
         })
     };
-    schemas.iter().find(|(_, schema)| is_wanted(schema)).map(|(name, _)| name.clone())
+    schemas
+        .iter()
+        .find(|(_, schema)| is_wanted(schema))
+        .map(|(name, _)| name.clone())
 }
 
 /// Everything reachable from the roots, without prose and with the facts of the Go types.
@@ -168,7 +190,9 @@ fn trimmed(components: &Map<String, Value>, roots: BTreeSet<String>, go: &GoType
 
 /// Options types (DeleteOptions) are registered in every group; the long list says nothing.
 fn identity_only_where_unique(schema: &mut Value) {
-    let many = schema["x-kubernetes-group-version-kind"].as_array().is_some_and(|list| list.len() > 1);
+    let many = schema["x-kubernetes-group-version-kind"]
+        .as_array()
+        .is_some_and(|list| list.len() > 1);
     if many && let Some(fields) = schema.as_object_mut() {
         fields.remove("x-kubernetes-group-version-kind");
     }
@@ -179,15 +203,27 @@ fn identity_only_where_unique(schema: &mut Value) {
 fn list_map_keys(components: &Map<String, Value>) -> BTreeMap<String, BTreeSet<String>> {
     let mut keys: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut visit = |list: &Value| {
-        let Some(item) = list.get("items").and_then(reference) else { return };
-        for key in list.get("x-kubernetes-list-map-keys").and_then(Value::as_array).into_iter().flatten() {
+        let Some(item) = list.get("items").and_then(reference) else {
+            return;
+        };
+        for key in list
+            .get("x-kubernetes-list-map-keys")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+        {
             if let Some(key) = key.as_str() {
                 keys.entry(item.to_owned()).or_default().insert(key.to_owned());
             }
         }
     };
     for schema in components.values() {
-        schema.get("properties").and_then(Value::as_object).into_iter().flatten().for_each(|(_, list)| visit(list));
+        schema
+            .get("properties")
+            .and_then(Value::as_object)
+            .into_iter()
+            .flatten()
+            .for_each(|(_, list)| visit(list));
     }
     keys
 }
@@ -210,7 +246,9 @@ fn is_zero(value: &Value) -> bool {
 }
 
 fn slim(schema: &Value, keyed: &BTreeSet<String>) -> Value {
-    let Some(fields) = schema.as_object() else { return schema.clone() };
+    let Some(fields) = schema.as_object() else {
+        return schema.clone();
+    };
     if let Some(target) = reference(schema) {
         let mut slim = json!({"$ref": format!("#/components/schemas/{target}")});
         for (key, value) in fields {
@@ -229,7 +267,9 @@ fn slim(schema: &Value, keyed: &BTreeSet<String>) -> Value {
                 let properties = value.as_object().into_iter().flatten();
                 let slimmed = properties.map(|(name, child)| {
                     let mut slimmed = slim(child, &BTreeSet::new());
-                    if keyed.contains(name) && let Some(default) = child.get("default") {
+                    if keyed.contains(name)
+                        && let Some(default) = child.get("default")
+                    {
                         slimmed["default"] = default.clone();
                     }
                     (name.clone(), slimmed)
@@ -266,7 +306,11 @@ fn write_lines(path: &Path, entries: &[Value]) -> Result<()> {
 fn write_components(path: &Path, components: &BTreeMap<String, Value>) -> Result<()> {
     let mut lines = Vec::new();
     for (name, schema) in components {
-        lines.push(format!("{}:{}", serde_json::to_string(name)?, serde_json::to_string(schema)?));
+        lines.push(format!(
+            "{}:{}",
+            serde_json::to_string(name)?,
+            serde_json::to_string(schema)?
+        ));
     }
     std::fs::write(path, format!("{{\n{}\n}}\n", lines.join(",\n"))).with_context(|| path.display().to_string())
 }

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod builtin_schemas;
 mod components;
 mod generate;
 
@@ -22,6 +23,8 @@ struct Arguments {
 enum Chore {
     /// Build etcd, kube-apiserver, kubectl and the other real parts into the cache
     Components(components::Arguments),
+    /// Write which built-in kinds a running kube-apiserver has, with their schemas, to crates/apischema/data
+    BuiltinSchemas(builtin_schemas::Args),
     /// Write the CRD manifests and reference pages from the types in crates/api
     Generate {
         /// Write nothing; fail and say what differs
@@ -33,6 +36,7 @@ enum Chore {
 fn main() -> ExitCode {
     let result = match Arguments::parse().chore {
         Chore::Components(arguments) => components::run(&arguments),
+        Chore::BuiltinSchemas(arguments) => builtin_schemas::run(&arguments),
         Chore::Generate { check } => generate::run(check),
     };
     match result {

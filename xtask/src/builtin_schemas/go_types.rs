@@ -15,6 +15,8 @@ struct GoField {
     omit_empty: bool,
     omit_zero: bool,
     inline: bool,
+    /// The embedded struct that the field came from: decoding errors name it in their path.
+    embedded_in: Option<String>,
 }
 
 /// OpenAPI name → fields.
@@ -39,7 +41,10 @@ impl GoTypes {
     fn read_file(&mut self, openapi_prefix: &str, source: &str) {
         let mut current: Option<(String, Vec<GoField>)> = None;
         for line in source.lines() {
-            if let Some(name) = line.strip_prefix("type ").and_then(|rest| rest.strip_suffix(" struct {")) {
+            if let Some(name) = line
+                .strip_prefix("type ")
+                .and_then(|rest| rest.strip_suffix(" struct {"))
+            {
                 current = Some((format!("{openapi_prefix}.{name}"), Vec::new()));
             } else if line == "}" {
                 if let Some((name, fields)) = current.take() {
@@ -52,18 +57,26 @@ impl GoTypes {
     }
 
     /// The facts of one component: `x-go-pointer`, `x-go-always` (printed even when empty), `x-go-struct` (a struct held
-    /// by value: printed even when empty) and `x-go-type` (names of Go types that are not plain), as lists of fields.
+    /// by value: printed even when empty), `x-go-type` (names of Go types that are not plain) and `x-go-embedded` (the
+    /// embedded struct a field is declared in).
     pub fn facts(&self, component: &str, schema: &Value) -> Result<Option<Map<String, Value>>> {
-        let Some(properties) = schema.get("properties").and_then(Value::as_object) else { return Ok(None) };
+        let Some(properties) = schema.get("properties").and_then(Value::as_object) else {
+            return Ok(None);
+        };
         let fields = self.flattened(component)?;
         let (mut pointer, mut always, mut by_value) = (Vec::new(), Vec::new(), Vec::new());
-        let mut names = Map::new();
+        let (mut names, mut embedded) = (Map::new(), Map::new());
         for (property, child) in properties {
-            let field = fields.get(property).with_context(|| format!("{component}.{property} has no Go field"))?;
+            let field = fields
+                .get(property)
+                .with_context(|| format!("{component}.{property} has no Go field"))?;
             let is_pointer = field.go_type.starts_with('*');
             let is_struct = !is_pointer && child.get("$ref").is_some();
             if is_pointer {
                 pointer.push(property.clone());
+            }
+            if let Some(holder) = &field.embedded_in {
+                embedded.insert(property.clone(), json!(holder));
             }
             if !field.omit_empty {
                 always.push(property.clone());
@@ -77,20 +90,29 @@ impl GoTypes {
             }
         }
         let mut facts = Map::new();
-        for (key, list) in [("x-go-pointer", pointer), ("x-go-always", always), ("x-go-struct", by_value)] {
+        for (key, list) in [
+            ("x-go-pointer", pointer),
+            ("x-go-always", always),
+            ("x-go-struct", by_value),
+        ] {
             if !list.is_empty() {
                 facts.insert(key.to_owned(), json!(list));
             }
         }
-        if !names.is_empty() {
-            facts.insert("x-go-type".to_owned(), Value::Object(names));
+        for (key, map) in [("x-go-type", names), ("x-go-embedded", embedded)] {
+            if !map.is_empty() {
+                facts.insert(key.to_owned(), Value::Object(map));
+            }
         }
         Ok(Some(facts))
     }
 
     /// Fields with the inlined structs' fields in their place.
     fn flattened(&self, component: &str) -> Result<BTreeMap<String, GoField>> {
-        let declared = self.structs.get(component).with_context(|| format!("no Go type for {component}"))?;
+        let declared = self
+            .structs
+            .get(component)
+            .with_context(|| format!("no Go type for {component}"))?;
         let mut fields = BTreeMap::new();
         for field in declared {
             if !field.inline {
@@ -102,7 +124,16 @@ impl GoTypes {
                 _ => component.rsplit_once('.').map_or("", |(package, _)| package),
             };
             let name = field.go_type.rsplit('.').next().unwrap_or_default();
-            fields.extend(self.flattened(&format!("{package}.{name}"))?);
+            let inner = self.flattened(&format!("{package}.{name}"))?;
+            fields.extend(inner.into_iter().map(|(json_name, mut inner)| {
+                if name != "TypeMeta" {
+                    inner.embedded_in = Some(match inner.embedded_in {
+                        Some(deeper) => format!("{name}.{deeper}"),
+                        None => name.to_owned(),
+                    });
+                }
+                (json_name, inner)
+            }));
         }
         Ok(fields)
     }
@@ -150,6 +181,7 @@ fn field(line: &str) -> Option<GoField> {
         go_type: second.unwrap_or(first).to_owned(),
         omit_empty: options.contains(&"omitempty"),
         omit_zero: options.contains(&"omitzero"),
+        embedded_in: None,
     })
 }
 
@@ -170,7 +202,8 @@ mod tests {
         let facts = types.facts("p.Outer", &schema).unwrap().unwrap();
         assert_eq!(
             Value::Object(facts),
-            json!({"x-go-pointer": ["deep"], "x-go-always": ["name"], "x-go-struct": ["spec"], "x-go-type": {"mode": "p.Mode"}})
+            json!({"x-go-pointer": ["deep"], "x-go-always": ["name"], "x-go-struct": ["spec"], "x-go-type": {"mode": "p.Mode"},
+                "x-go-embedded": {"deep": "Inner"}})
         );
     }
 }
