@@ -184,3 +184,24 @@ async fn the_same_seed_gives_the_same_bytes() {
     }
     assert_eq!(run().await, run().await);
 }
+
+#[tokio::test]
+async fn real_clients_reach_it_over_https_with_the_token_only() {
+    let running = afloat_apisim::https::serve(
+        server(),
+        afloat_apisim::https::Options { listen: "127.0.0.1:0".parse().unwrap(), token: "secret".into() },
+    )
+    .await
+    .unwrap();
+    let connect = |text: String| async move {
+        let kubeconfig = kube::config::Kubeconfig::from_yaml(&text).unwrap();
+        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await.unwrap();
+        kube::Client::try_from(config).unwrap()
+    };
+    let namespaces: Api<Namespace> = Api::all(connect(running.kubeconfig("test")).await);
+    assert_eq!(namespaces.list(&ListParams::default()).await.unwrap().items.len(), 4);
+    let stranger: Api<Namespace> = Api::all(connect(running.kubeconfig("test").replace("secret", "guess")).await);
+    let refused = stranger.list(&ListParams::default()).await.unwrap_err();
+    assert!(matches!(&refused, kube::Error::Api(status) if status.code == 401), "{refused}");
+    running.shutdown().await;
+}

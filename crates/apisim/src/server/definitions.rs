@@ -4,8 +4,10 @@
 use std::sync::Arc;
 
 use afloat_apischema::crd::{self, CrdVersion, CustomResource};
+use serde_json::Value;
+
 use crate::resource::{CustomOrigin, GroupVersion, Origin, PrinterColumn, ResourceType, ScalePaths, Subresource};
-use crate::store::{Change, ChangeKind};
+use crate::store::{Change, ChangeKind, Object, TableKey};
 
 use super::State;
 
@@ -25,6 +27,45 @@ impl State {
             self.registry.add(custom_resource(&name, &resource, version));
             let key = (group.clone(), version.name.clone(), plural.clone());
             self.custom.insert(key, Arc::new(version.clone()));
+        }
+    }
+}
+
+/// What keeps a definition until its last object is gone.
+pub(super) const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+impl State {
+    /// The finalizing controller's part, which runs inside the real server: the objects of a definition that is going
+    /// away are deleted, and after the last one the definition itself.
+    pub(super) fn finalize_definition(&mut self, definition: &Object, now: &str) {
+        let instances = TableKey {
+            group: definition.value()["spec"]["group"].as_str().unwrap_or_default().to_owned(),
+            plural: definition.value()["spec"]["names"]["plural"].as_str().unwrap_or_default().to_owned(),
+        };
+        let objects: Vec<Arc<Object>> = self.store.objects(&instances).cloned().collect();
+        for object in objects {
+            let held = object.metadata("finalizers").and_then(Value::as_array).is_some_and(|list| !list.is_empty());
+            if !held {
+                self.remove(&instances, object.namespace(), object.name());
+            } else if !object.is_terminating() {
+                let mut value = object.value().clone();
+                value["metadata"]["deletionTimestamp"] = now.into();
+                value["metadata"]["deletionGracePeriodSeconds"] = 0.into();
+                self.write(&instances, object.namespace(), object.name(), value);
+            }
+        }
+        self.remove_finished_definition(&instances);
+    }
+
+    /// Removes the definition of an emptied table, when it waited for that.
+    pub(super) fn remove_finished_definition(&mut self, instances: &TableKey) {
+        let definitions = TableKey { group: "apiextensions.k8s.io".into(), plural: "customresourcedefinitions".into() };
+        let name = format!("{}.{}", instances.plural, instances.group);
+        let Some(definition) = self.store.get(&definitions, &name) else { return };
+        let others = definition.metadata("finalizers").and_then(Value::as_array);
+        let others = others.is_some_and(|list| list.iter().any(|finalizer| finalizer != CLEANUP_FINALIZER));
+        if definition.is_terminating() && !others && self.store.objects(instances).next().is_none() {
+            self.remove(&definitions, "", &name);
         }
     }
 }

@@ -27,7 +27,7 @@ use crate::clock::{Clock, Identities, SystemClock, rfc3339_seconds};
 use crate::hooks::{Faults, PodLogs, WriteObserver};
 use crate::registry::Registry;
 use crate::resource::{GroupVersion, Origin, ResourceType, Subresource};
-use crate::store::{Change, Store, TableKey, object_key};
+use crate::store::{Change, ChangeKind, Store, TableKey, object_key};
 
 /// How a server is made.
 #[derive(Clone)]
@@ -188,6 +188,9 @@ impl State {
         }
         for observer in &self.observers {
             observer.on_write(table, change);
+        }
+        if change.kind == ChangeKind::Deleted && table.group.contains('.') {
+            self.remove_finished_definition(table);
         }
     }
 

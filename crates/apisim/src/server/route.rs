@@ -102,7 +102,7 @@ impl ApiServer {
             return Reply::refused(&ApiError::method_not_allowed(None), encoding);
         }
         let path = path.trim_end_matches('/');
-        if let Some(reply) = self.health(path, &incoming.query) {
+        if let Some(reply) = health(path, &incoming.query) {
             return reply;
         }
         let mut state = self.state();
@@ -117,14 +117,6 @@ impl ApiServer {
             }
             None => Reply::refused(&ApiError::no_such_path(), encoding),
         }
-    }
-
-    fn health(&self, path: &str, query: &Query) -> Option<Reply> {
-        let endpoint = path.strip_prefix('/')?;
-        let known = matches!(endpoint, "healthz" | "livez" | "readyz");
-        let text = known.then(|| discovery::health(endpoint, query.flag("verbose")))?;
-        let _ = self;
-        Some(Reply::full(200, "text/plain; charset=utf-8", text))
     }
 
     /// A document made from the registry, kept until that changes.
@@ -166,6 +158,11 @@ pub(crate) struct Incoming {
     pub user_agent: String,
     pub query: Query,
     pub body: Bytes,
+}
+
+fn health(path: &str, query: &Query) -> Option<Reply> {
+    let endpoint = path.strip_prefix('/').filter(|name| matches!(*name, "healthz" | "livez" | "readyz"))?;
+    Some(Reply::full(200, "text/plain; charset=utf-8", discovery::health(endpoint, query.flag("verbose"))))
 }
 
 fn find_resource(state: &State, path: &ResourcePath) -> ApiResult<Arc<ResourceType>> {

@@ -14,11 +14,13 @@ use crate::status::{ApiError, ApiResult};
 use crate::store::{Object, object_key};
 
 use super::super::answer::Answer;
+use super::super::definitions::CLEANUP_FINALIZER;
 use super::super::field_selector::FieldSelector;
 use super::super::rules::{generation, set_generation};
 use super::super::watch::Selection;
 use super::Call;
 use super::body::dry_run_errors;
+use super::eviction::set_condition;
 use super::write::metadata_mut;
 
 pub(super) const ORPHAN: &str = "orphan";
@@ -149,6 +151,9 @@ impl Call<'_> {
         self.check_delete_preconditions(object, options)?;
         if self.is_namespace() {
             return Ok(self.delete_namespace(object, options));
+        }
+        if self.resource.kind == "CustomResourceDefinition" && !object.is_terminating() {
+            return Ok(self.delete_definition(object, options));
         }
         let mut value = object.value().clone();
         let grace = match self.grace(&mut value, options) {
@@ -294,6 +299,29 @@ impl Call<'_> {
         }
         value["status"]["phase"] = "Terminating".into();
         Deletion::Pending(self.write_marked(object, value, options.dry_run))
+    }
+
+    /// A definition goes after its objects; the answer shows it on its way.
+    fn delete_definition(&mut self, object: &Arc<Object>, options: &DeleteOptions) -> Deletion {
+        let now = self.timestamp();
+        let mut value = object.value().clone();
+        if let Some(metadata) = metadata_mut(&mut value) {
+            metadata.insert("deletionTimestamp".into(), now.as_str().into());
+            let finalizers = metadata.entry("finalizers").or_insert_with(|| json!([]));
+            if let Some(list) = finalizers.as_array_mut().filter(|list| !list.contains(&json!(CLEANUP_FINALIZER))) {
+                list.push(CLEANUP_FINALIZER.into());
+            }
+        }
+        let condition = json!({
+            "type": "Terminating", "status": "True", "reason": "InstanceDeletionPending", "lastTransitionTime": now,
+            "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+        });
+        set_condition(&mut value, condition);
+        let marked = self.write_marked(object, value, options.dry_run);
+        if !options.dry_run {
+            self.state.finalize_definition(&marked, &now);
+        }
+        Deletion::Pending(marked)
     }
 
     pub(super) fn delete_collection(&mut self) -> ApiResult<Answer> {

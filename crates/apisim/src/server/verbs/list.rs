@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use afloat_apischema::field_error::{FieldError, Path, go_quote};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Map, Value, json};
@@ -29,17 +30,9 @@ pub(super) fn parse_version(text: &str) -> ApiResult<u64> {
         return Ok(0);
     }
     text.parse().map_err(|_| {
-        let quoted = afloat_apischema::field_error::go_quote(text);
-        ApiError::invalid(
-            "",
-            "",
-            "",
-            &[afloat_apischema::field_error::FieldError::invalid(
-                &afloat_apischema::field_error::Path::new("resourceVersion"),
-                text,
-                format!("strconv.ParseUint: parsing {quoted}: invalid syntax"),
-            )],
-        )
+        let quoted = go_quote(text);
+        let why = format!("strconv.ParseUint: parsing {quoted}: invalid syntax");
+        ApiError::invalid("", "", "", &[FieldError::invalid(&Path::new("resourceVersion"), text, why)])
     })
 }
 
@@ -121,7 +114,8 @@ impl Call<'_> {
                        retrieve the remainder of the results. Continuing with the provided token results in an \
                        inconsistent list - objects that were created, modified, or deleted between the time the \
                        first chunk was returned and now may show up in the list.";
-            if start.is_empty() { too_old(revision) } else { ApiError::expired(why) }
+            let start_over = "The resourceVersion for the provided list is too old.";
+            ApiError::expired(if start.is_empty() { start_over } else { why })
         })?;
         let from: Arc<str> = Arc::from(from);
         Ok(Page::take(objects.range(from..), &prefix, selection, limit))
@@ -182,11 +176,6 @@ impl Call<'_> {
         };
         Ok(Answer::Watch(Box::new(Watch::open(self.server, self.state, start))))
     }
-}
-
-fn too_old(revision: u64) -> ApiError {
-    let _ = revision;
-    ApiError::expired("The resourceVersion for the provided list is too old.")
 }
 
 fn bad_byte(token: &str) -> usize {
