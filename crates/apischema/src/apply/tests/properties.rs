@@ -149,7 +149,7 @@ fn path() -> impl Strategy<Value = Vec<PathElement>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
     fn notation_loses_nothing(paths in prop::collection::vec(path(), 0..12)) {
@@ -198,7 +198,12 @@ proptest! {
         right["spec"] = json!({"labels": renamed});
         let run = |first: (&str, &Value), second: (&str, &Value)| {
             let object = apply(schema.root(), None, first.1, &who(first.0), false, None).unwrap();
-            apply(schema.root(), Some(&object), second.1, &who(second.0), false, None).unwrap()
+            let mut object = apply(schema.root(), Some(&object), second.1, &who(second.0), false, None).unwrap();
+            // An apply that changes nothing gets no time, and entries sort by time: neither is what this is about.
+            let entries = object["metadata"]["managedFields"].as_array_mut().unwrap();
+            entries.iter_mut().for_each(|entry| drop(entry.as_object_mut().unwrap().remove("time")));
+            entries.sort_by_key(|entry| entry["manager"].as_str().unwrap().to_owned());
+            object
         };
         prop_assert_eq!(run(("l", &left), ("r", &right)), run(("r", &right), ("l", &left)));
     }
