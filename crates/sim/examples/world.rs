@@ -15,7 +15,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         timings: Timings::default(),
         cast: Cast::default(),
     };
-    let _world = World::start(client, scenario.describe(&scenario.default_shape()), options).await?;
+    let world = World::start(client, scenario.describe(&scenario.default_shape()), options);
+    world.populate().await?;
     tokio::signal::ctrl_c().await?;
     Ok(())
 }

@@ -316,6 +316,15 @@ pub fn is_ready(pod: &Pod) -> bool {
     ready_since(pod).is_some()
 }
 
+/// The node's kubelet says it is ready.
+pub fn is_node_ready(node: &Node) -> bool {
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions
+        .into_iter()
+        .flatten()
+        .any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,14 +5,19 @@ use crate::actor::Actor;
 use crate::clock::{Clock, Timings};
 use crate::disruption::Disruption;
 use crate::driver::Driver;
+use crate::feed::{Feed, Intake};
 use crate::kubelet::Kubelets;
+use crate::machine::Machine;
 use crate::node_lifecycle::NodeLifecycle;
 use crate::object::Kind;
 use crate::request::Failure;
 use crate::scenario::{Cluster, creation};
 use crate::scheduler::Scheduler;
+use crate::view::{View, is_node_ready};
 use crate::workload::{DaemonSets, Deployments, Jobs, ReplicaSets, StatefulSets};
-use serde_json::json;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::time::Duration;
 use tokio::task::JoinHandle;
 
 /// What the actors need to know.
@@ -69,6 +74,9 @@ pub struct PopulateError {
 
 /// A running world; it ends when this is dropped.
 pub struct World {
+    client: kube::Client,
+    objects: Vec<Value>,
+    nodes: BTreeSet<String>,
     task: JoinHandle<()>,
 }
 
@@ -79,21 +87,76 @@ impl Drop for World {
 }
 
 impl World {
-    /// Makes the objects of `cluster` that do not exist yet and starts the actors.
-    pub async fn start(client: kube::Client, cluster: Cluster, options: WorldOptions) -> Result<Self, PopulateError> {
-        populate(&client, &cluster).await?;
-        let actors = cast(cluster, options.cast);
-        let driver = Driver::new(client, options.clock, options.timings, options.seed, actors);
-        Ok(Self {
+    /// Starts the actors: the machines come up, nothing runs on them yet but what is on their disks.
+    pub fn start(client: kube::Client, cluster: Cluster, options: WorldOptions) -> Self {
+        let nodes = cluster
+            .machines
+            .iter()
+            .filter(|_| options.cast.kubelets)
+            .map(|machine| machine.name.clone())
+            .collect();
+        let objects = cluster.objects;
+        let actors = cast(cluster.machines, options.cast);
+        let driver = Driver::new(client.clone(), options.clock, options.timings, options.seed, actors);
+        Self {
+            client,
+            objects,
+            nodes,
             task: tokio::spawn(driver.run(WATCHED)),
-        })
+        }
+    }
+
+    /// Makes the objects of the scenario that do not exist yet. First the machines come up, as in life: pods would
+    /// otherwise crowd on the one that happened to be first.
+    pub async fn populate(&self) -> Result<(), PopulateError> {
+        for name in SYSTEM_NAMESPACES {
+            make(
+                &self.client,
+                &json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } }),
+            )
+            .await?;
+        }
+        let (system, others): (Vec<&Value>, Vec<&Value>) = self
+            .objects
+            .iter()
+            .partition(|object| object["metadata"]["namespace"] == "kube-system");
+        for object in system {
+            make(&self.client, object).await?;
+        }
+        self.nodes_ready().await;
+        for object in others {
+            make(&self.client, object).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until every machine is a Ready node, or long enough.
+    async fn nodes_ready(&self) {
+        let wait = async {
+            let (mut feed, mut intake, mut view) = (
+                Feed::start(&self.client, &[Kind::Node]),
+                Intake::default(),
+                View::default(),
+            );
+            while !self
+                .nodes
+                .iter()
+                .all(|name| view.node(name).is_some_and(|node| is_node_ready(node)))
+            {
+                let Some(news) = feed.next().await else { return };
+                intake.take(news, &mut view);
+            }
+        };
+        if tokio::time::timeout(NODES_READY, wait).await.is_err() {
+            tracing::warn!("not all nodes are ready, going on without them");
+        }
     }
 }
 
-fn cast(cluster: Cluster, cast: Cast) -> Vec<Box<dyn Actor>> {
+fn cast(machines: Vec<Machine>, cast: Cast) -> Vec<Box<dyn Actor>> {
     let mut actors: Vec<Box<dyn Actor>> = Vec::new();
     if cast.kubelets {
-        actors.push(Box::new(Kubelets::new(cluster.machines)));
+        actors.push(Box::new(Kubelets::new(machines)));
     }
     if cast.controllers {
         actors.push(Box::new(NodeLifecycle));
@@ -113,26 +176,19 @@ fn cast(cluster: Cluster, cast: Cast) -> Vec<Box<dyn Actor>> {
 /// The namespaces every API server makes for itself, asked for in case this one does not.
 const SYSTEM_NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 
-async fn populate(client: &kube::Client, cluster: &Cluster) -> Result<(), PopulateError> {
-    let system =
-        SYSTEM_NAMESPACES.map(|name| json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } }));
-    for object in system.iter().chain(&cluster.objects) {
-        let Some(request) = creation(object) else { continue };
-        match request.send(client).await {
-            Ok(_) => {}
-            Err(failure) if failure.code == 409 && failure.reason == "AlreadyExists" => {}
-            Err(failure) => {
-                let metadata = &object["metadata"];
-                let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
-                let object = format!(
-                    "{} {}/{}",
-                    text(&object["kind"]),
-                    text(&metadata["namespace"]),
-                    text(&metadata["name"])
-                );
-                return Err(PopulateError { object, failure });
-            }
+/// The wait for machines before workloads are made all the same.
+const NODES_READY: Duration = Duration::from_mins(1);
+
+async fn make(client: &kube::Client, object: &Value) -> Result<(), PopulateError> {
+    let Some(request) = creation(object) else { return Ok(()) };
+    match request.send(client).await {
+        Ok(_) => Ok(()),
+        Err(failure) if failure.code == 409 && failure.reason == "AlreadyExists" => Ok(()),
+        Err(failure) => {
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let (kind, metadata) = (text(&object["kind"]), &object["metadata"]);
+            let object = format!("{kind} {}/{}", text(&metadata["namespace"]), text(&metadata["name"]));
+            Err(PopulateError { object, failure })
         }
     }
-    Ok(())
 }

@@ -1,0 +1,149 @@
+//! What people can write on the command line, and the help they get. Only commands that work are here.
+
+use afloat_sim::scenario::Scenario;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// The text under `afloat --help`.
+const EXAMPLES: &str = "\
+Examples:
+  afloat sandbox                       watch a simulated cluster come up
+  afloat sandbox --serve               the same, for kubectl: prints the KUBECONFIG line to copy
+  afloat sandbox --once -o json        print its state once, for scripts
+  source <(afloat completion bash)     complete commands in this shell
+
+Exit codes: 0 done, 1 failed, 2 bad usage, 3 refused by preflight, 4 timed out but still going on, 5 paused, 130 detached";
+
+const SANDBOX_EXAMPLES: &str = "\
+Examples:
+  afloat sandbox                                     3 control planes, 5 workers, shown live until Ctrl-C
+  afloat sandbox --workers 20 --speed 5              a bigger one, five times as quick
+  afloat sandbox --serve --kubeconfig sandbox.yaml   for kubectl: export KUBECONFIG=sandbox.yaml
+  afloat sandbox --scenario stuck-pdb --once         a cluster with a budget that allows nothing
+  afloat sandbox --list-scenarios                    what there is to choose from
+
+Nothing leaves this machine and nothing is left on it: the cluster lives in the memory of this process.";
+
+#[derive(Debug, Parser)]
+#[command(name = "afloat", version, about = "Kubernetes clusters upgraded in place, while they stay afloat", after_help = EXAMPLES)]
+#[command(disable_version_flag = true, arg_required_else_help = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// A simulated cluster with an API server of its own, in this process
+    #[command(after_help = SANDBOX_EXAMPLES)]
+    Sandbox(Sandbox),
+    /// Print the completion script of a shell
+    Completion {
+        /// The shell to complete in
+        shell: clap_complete::Shell,
+    },
+    /// Print the version of afloat
+    Version {
+        /// How to print it
+        #[arg(short, long, value_enum, default_value_t = VersionOutput::Text)]
+        output: VersionOutput,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum VersionOutput {
+    Text,
+    Json,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// A table for people
+    Text,
+    /// The table with zones, addresses and what is on the nodes
+    Wide,
+    /// JSON, with --once
+    Json,
+    /// YAML, with --once
+    Yaml,
+}
+
+#[derive(Args, Debug)]
+pub struct Sandbox {
+    /// Control planes [default: as the scenario has it, usually 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=9))]
+    pub control_planes: Option<u32>,
+    /// Workers [default: as the scenario has it, usually 5]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=5000))]
+    pub workers: Option<u32>,
+    /// The kind of cluster to make
+    #[arg(long, value_name = "NAME", default_value = "default", value_parser = scenario)]
+    pub scenario: Scenario,
+    /// List the scenarios and end
+    #[arg(long)]
+    pub list_scenarios: bool,
+    /// Wait until the cluster has settled, print its state and end
+    #[arg(long, conflicts_with = "serve")]
+    pub once: bool,
+    /// Serve the API over HTTPS and print the KUBECONFIG line to copy
+    #[arg(long)]
+    pub serve: bool,
+    /// Where to listen; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0", requires = "serve")]
+    pub listen: SocketAddr,
+    /// Where to write the kubeconfig; removed at the end [default: a new file in the temporary folder]
+    #[arg(long, value_name = "FILE", requires = "serve")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Dice of the simulation: the same seed, the same names and durations [default: 1]
+    #[arg(long, value_name = "N", default_value_t = 1, hide_default_value = true)]
+    pub seed: u64,
+    /// How many times as quick as life pods and machines are [default: 1, with --once 20]
+    #[arg(long, value_name = "X", value_parser = speed)]
+    pub speed: Option<f64>,
+    /// How to print the state
+    #[arg(short, long, value_enum, default_value_t = Output::Text)]
+    pub output: Output,
+}
+
+fn scenario(text: &str) -> Result<Scenario, String> {
+    Scenario::by_name(text).ok_or_else(|| {
+        let names: Vec<&str> = Scenario::ALL.iter().map(|scenario| scenario.name()).collect();
+        format!("there is no such scenario; choose one of {}", names.join(", "))
+    })
+}
+
+fn speed(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(speed) if (0.01..=1000.0).contains(&speed) => Ok(speed),
+        _ => Err("a number between 0.01 and 1000 is needed, like 5 or 0.5".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn bad_usage_is_refused() {
+        for line in [
+            "afloat sandbox --listen 127.0.0.1:1",
+            "afloat sandbox --kubeconfig x",
+            "afloat sandbox --once --serve",
+            "afloat sandbox --control-planes 0",
+            "afloat sandbox --speed 0",
+            "afloat sandbox --scenario nonsense",
+            "afloat upgrade",
+        ] {
+            let refused = Cli::try_parse_from(line.split(' '));
+            assert_eq!(refused.map_err(|error| error.exit_code()).err(), Some(2), "{line}");
+        }
+        assert!(Cli::try_parse_from(["afloat", "sandbox", "--serve", "--listen", "127.0.0.1:0"]).is_ok());
+    }
+}

@@ -1,0 +1,288 @@
+//! The picture as text: a heading that answers what this is, a table of nodes, the budgets, what happened last.
+//! Fits the width it is given and, when asked to, the height.
+
+use super::{BudgetRow, EventRow, NodeRow, Picture};
+use jiff::tz::TimeZone;
+
+/// How to lay out.
+#[derive(Clone, Copy, Debug)]
+pub struct Layout {
+    pub wide: bool,
+    pub colour: bool,
+    /// Columns there are; lines are cut, never wrapped.
+    pub width: usize,
+    /// Lines there are, or as many as it takes.
+    pub height: Option<usize>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tone {
+    Plain,
+    Heading,
+    Good,
+    Careful,
+    Bad,
+}
+
+/// A piece of text whose tone is lost where colour is not wanted; the words carry the meaning.
+struct Cell {
+    text: String,
+    tone: Tone,
+}
+
+fn plain(text: impl Into<String>) -> Cell {
+    Cell {
+        text: text.into(),
+        tone: Tone::Plain,
+    }
+}
+
+/// The whole picture as lines.
+pub fn lines(picture: &Picture, layout: Layout) -> Vec<String> {
+    let mut lines = heading(picture, layout);
+    let budgets = table(&budget_cells(&picture.budgets), layout);
+    let events = event_lines(&picture.events, layout);
+    let nodes = table(&node_cells(&picture.nodes, layout.wide), layout);
+    let Some(height) = layout.height else {
+        lines.push(String::new());
+        lines.extend(nodes);
+        lines.extend(section(budgets));
+        lines.extend(section(events));
+        return lines;
+    };
+    // The nodes matter most, then budgets, then events; each gives way to the one before it.
+    let mut left = height.saturating_sub(lines.len() + 1);
+    lines.push(String::new());
+    for block in [clip(nodes, left, "nodes"), section(budgets), section(events)] {
+        if block.len() <= left {
+            left -= block.len();
+            lines.extend(block);
+        } else if left > 3 {
+            lines.extend(block.into_iter().take(left));
+            left = 0;
+        }
+    }
+    lines
+}
+
+fn section(block: Vec<String>) -> Vec<String> {
+    if block.is_empty() {
+        block
+    } else {
+        std::iter::once(String::new()).chain(block).collect()
+    }
+}
+
+/// Cuts a table to a height and says what is missing.
+fn clip(mut block: Vec<String>, height: usize, what: &str) -> Vec<String> {
+    if block.len() > height && height > 2 {
+        let hidden = block.len() - (height - 1);
+        block.truncate(height - 1);
+        block.push(format!("  … and {hidden} more {what}"));
+    }
+    block
+}
+
+fn heading(picture: &Picture, layout: Layout) -> Vec<String> {
+    let pods = &picture.pods;
+    let mut parts = vec![
+        format!("Sandbox {}", picture.version),
+        format!("{} of {} nodes ready", picture.ready_nodes(), picture.nodes.len()),
+        format!("{} of {} pods ready", pods.ready, pods.meant_to_run()),
+    ];
+    let extra = [
+        (pods.ending, "ending"),
+        (pods.succeeded, "done"),
+        (pods.failed, "failed"),
+    ];
+    parts.extend(
+        extra
+            .into_iter()
+            .filter(|(number, _)| *number > 0)
+            .map(|(number, what)| format!("{number} {what}")),
+    );
+    let first = Cell {
+        text: parts.join(" · "),
+        tone: Tone::Heading,
+    };
+    let second = if picture.unsettled.is_empty() {
+        Cell {
+            text: "Settled: everything is as asked for".to_owned(),
+            tone: Tone::Good,
+        }
+    } else {
+        Cell {
+            text: format!("Settling: {}", picture.unsettled.join("; ")),
+            tone: Tone::Careful,
+        }
+    };
+    [first, second]
+        .iter()
+        .map(|cell| paint(&cut(&cell.text, layout.width), cell.tone, layout.colour))
+        .collect()
+}
+
+fn node_cells(nodes: &[NodeRow], wide: bool) -> Vec<Vec<Cell>> {
+    let mut titles = vec!["NODE", "ROLE", "VERSION", "STATE", "PODS", "CPU", "MEM"];
+    if wide {
+        titles.extend(["ZONE", "ADDRESS", "RUNTIME"]);
+    }
+    titles.push("NOTE");
+    let mut rows = vec![titles.into_iter().map(plain).collect::<Vec<_>>()];
+    for node in nodes {
+        let tone = match (node.state, node.cordoned) {
+            ("Ready", false) => Tone::Good,
+            ("Ready" | "Starting", _) => Tone::Careful,
+            _ => Tone::Bad,
+        };
+        let mut row = vec![
+            plain(&node.name),
+            plain(node.role),
+            plain(&node.version),
+            Cell {
+                text: node.state.to_owned(),
+                tone,
+            },
+            plain(node.pods.to_string()),
+            plain(share(node.cpu_requested, node.cpu_allocatable)),
+            plain(share(node.memory_requested, node.memory_allocatable)),
+        ];
+        if wide {
+            row.extend([plain(&node.zone), plain(&node.address), plain(&node.runtime)]);
+        }
+        row.push(plain(&node.note));
+        rows.push(row);
+    }
+    rows
+}
+
+fn share(part: u64, whole: u64) -> String {
+    (part * 100)
+        .checked_div(whole)
+        .map_or_else(|| "-".to_owned(), |percent| format!("{percent}%"))
+}
+
+fn budget_cells(budgets: &[BudgetRow]) -> Vec<Vec<Cell>> {
+    if budgets.is_empty() {
+        return Vec::new();
+    }
+    let titles = ["BUDGET", "MAY GO", "HEALTHY", "MUST STAY", "NOTE"];
+    let mut rows = vec![titles.into_iter().map(plain).collect::<Vec<_>>()];
+    for budget in budgets {
+        let tone = if budget.allowed > 0 { Tone::Good } else { Tone::Careful };
+        rows.push(vec![
+            plain(format!("{}/{}", budget.namespace, budget.name)),
+            Cell {
+                text: budget.allowed.to_string(),
+                tone,
+            },
+            plain(format!("{} of {}", budget.healthy, budget.expected)),
+            plain(budget.desired.to_string()),
+            plain(&budget.note),
+        ]);
+    }
+    rows
+}
+
+fn event_lines(events: &[EventRow], layout: Layout) -> Vec<String> {
+    if events.is_empty() {
+        return Vec::new();
+    }
+    let width = events
+        .iter()
+        .map(|event| event.object.chars().count())
+        .max()
+        .unwrap_or(0)
+        .min(layout.width / 3);
+    let newest_first = events.iter().rev().map(|event| {
+        let mark = if event.warning { "!" } else { " " };
+        let object = pad(&cut(&event.object, width), width);
+        let line = format!(
+            "{mark} {}  {object}  {}: {}",
+            clock(event.time),
+            event.reason,
+            event.message
+        );
+        let tone = if event.warning { Tone::Careful } else { Tone::Plain };
+        paint(&cut(&line, layout.width), tone, layout.colour)
+    });
+    std::iter::once("  RECENT".to_owned()).chain(newest_first).collect()
+}
+
+/// The time of day where the reader is.
+pub fn clock(time: jiff::Timestamp) -> String {
+    time.to_zoned(TimeZone::system()).strftime("%H:%M:%S").to_string()
+}
+
+/// Rows with columns aligned, two blanks before each.
+fn table(rows: &[Vec<Cell>], layout: Layout) -> Vec<String> {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let length = |row: &Vec<Cell>, column: usize| row.get(column).map_or(0, |cell| cell.text.chars().count());
+    let widths: Vec<usize> = (0..columns)
+        .map(|column| rows.iter().map(|row| length(row, column)).max().unwrap_or(0))
+        .collect();
+    rows.iter()
+        .map(|row| {
+            let mut line = String::new();
+            let mut used = 0;
+            for (cell, width) in row.iter().zip(&widths) {
+                if used + 2 >= layout.width || *width == 0 {
+                    continue;
+                }
+                let text = cut(&cell.text, layout.width - used - 2);
+                let padded = pad(&text, (*width).min(layout.width - used - 2));
+                used += 2 + padded.chars().count();
+                line.push_str("  ");
+                line.push_str(&paint(&padded, cell.tone, layout.colour));
+            }
+            line.trim_end().to_owned()
+        })
+        .collect()
+}
+
+fn pad(text: &str, width: usize) -> String {
+    format!("{text:width$}")
+}
+
+/// At most `width` characters, the last one an ellipsis when something is missing.
+fn cut(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    let mut short: String = text.chars().take(width.saturating_sub(1)).collect();
+    short.push('…');
+    short
+}
+
+fn paint(text: &str, tone: Tone, colour: bool) -> String {
+    let code = match tone {
+        Tone::Plain => "",
+        Tone::Heading => "1",
+        Tone::Good => "32",
+        Tone::Careful => "33",
+        Tone::Bad => "31",
+    };
+    if colour && !code.is_empty() {
+        format!("\u{1b}[{code}m{text}\u{1b}[0m")
+    } else {
+        text.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cut_never_exceeds_the_width() {
+        assert_eq!(cut("worker-1", 20), "worker-1");
+        assert_eq!(cut("worker-1", 5), "work…");
+        assert_eq!(cut("ä–ö", 2), "ä…");
+    }
+
+    #[test]
+    fn colour_is_only_paint() {
+        assert_eq!(paint("Ready", Tone::Good, false), "Ready");
+        assert_eq!(paint("Ready", Tone::Good, true), "\u{1b}[32mReady\u{1b}[0m");
+    }
+}

@@ -1,0 +1,99 @@
+//! SHA-256 of files: how a step knows that what it staged is what was promised, and what it found before it.
+
+use sha2::{Digest as _, Sha256};
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::str::FromStr;
+
+/// A SHA-256 digest, written as `sha256:` and 64 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Digest([u8; 32]);
+
+/// Text that is no digest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a digest is sha256: and 64 hexadecimal digits")]
+pub struct ParseDigestError;
+
+impl Digest {
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(Sha256::digest(bytes).into())
+    }
+
+    /// The digest of a file, or nothing when there is none.
+    pub fn of_file(path: &Path) -> io::Result<Option<Self>> {
+        match File::open(path) {
+            Ok(mut file) => Self::copy(&mut file, &mut io::sink()).map(Some),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Copies everything and tells the digest of what went through.
+    pub fn copy(from: &mut impl Read, to: &mut impl Write) -> io::Result<Self> {
+        let mut hasher = Sha256::new();
+        let mut buffer = vec![0; 64 * 1024];
+        loop {
+            let count = match from.read(&mut buffer) {
+                Ok(0) => return Ok(Self(hasher.finalize().into())),
+                Ok(count) => count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            let part = buffer.get(..count).unwrap_or_default();
+            hasher.update(part);
+            to.write_all(part)?;
+        }
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("sha256:")?;
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for Digest {
+    type Err = ParseDigestError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let hex = text
+            .strip_prefix("sha256:")
+            .filter(|hex| hex.len() == 64 && hex.is_ascii())
+            .ok_or(ParseDigestError)?;
+        let mut bytes = [0; 32];
+        for (index, byte) in bytes.iter_mut().enumerate() {
+            let digits = hex.get(index * 2..index * 2 + 2).ok_or(ParseDigestError)?;
+            *byte = u8::from_str_radix(digits, 16).map_err(|_| ParseDigestError)?;
+        }
+        Ok(Self(bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digests_are_those_of_sha256sum_and_read_back() {
+        let text = "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(Digest::of(b"abc").to_string(), text);
+        assert_eq!(text.parse(), Ok(Digest::of(b"abc")));
+        for wrong in [
+            "",
+            "sha256:",
+            "ba7816bf",
+            "sha256:zz7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+        ] {
+            assert_eq!(wrong.parse::<Digest>(), Err(ParseDigestError), "{wrong}");
+        }
+    }
+}
