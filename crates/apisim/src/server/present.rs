@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use afloat_apischema::builtin::event;
+use afloat_apischema::field_error::go_quote;
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -99,10 +100,9 @@ pub struct Presenter<'a> {
 
 impl<'a> Presenter<'a> {
     pub fn new(form: Form, query: &Query, now: Timestamp, resource: &'a ResourceType) -> ApiResult<Self> {
-        let include = query.get("includeObject").unwrap_or_default();
-        let include = IncludeObject::parse(include).ok_or_else(|| {
-            ApiError::bad_request(format!("unrecognized includeObject value: {}", afloat_apischema::field_error::go_quote(include)))
-        })?;
+        let asked = query.get("includeObject").filter(|_| form.view == View::Table).unwrap_or_default();
+        let include = IncludeObject::parse(asked)
+            .ok_or_else(|| ApiError::bad_request(format!("unrecognized includeObject value: {}", go_quote(asked))))?;
         Ok(Self { form, include, now, resource })
     }
 

@@ -85,6 +85,8 @@ impl ApiServer {
         }
         let form = Form::negotiate(&incoming.accept, true)?;
         let now = self.now();
+        // A shape that cannot be given is refused before anything is done, not after.
+        Presenter::new(form, &incoming.query, now, &resource)?;
         let mut call = Call::new(self, state, resource.clone(), path, incoming, form, fault, now);
         let answer = call.run(verb);
         warnings.append(&mut call.warnings);

@@ -1,10 +1,11 @@
 //! What a kind asks for on its way into storage: decoding, defaults, preparation and validation. Built-in kinds,
 //! custom resources and CustomResourceDefinitions come together here, so that the verbs are written once.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use afloat_apischema::apply::fieldset::FieldSet;
-use afloat_apischema::builtin::{self, admission, defaults, strategy, validation};
+use afloat_apischema::builtin::{self, admission, defaults, event, strategy, validation};
 use afloat_apischema::crd::{self, CrdVersion, Verdict};
 use afloat_apischema::decode::{self, Reporter};
 use afloat_apischema::field_error::FieldError;
@@ -53,6 +54,27 @@ impl Rules {
 
     fn kind(&self) -> &str {
         &self.resource.kind
+    }
+
+    /// An object as this API shows it. Events are stored in their core form and shown in two.
+    pub fn shown<'v>(&self, stored: &'v Value) -> Cow<'v, Value> {
+        if !self.is_second_event_api() {
+            return Cow::Borrowed(stored);
+        }
+        let mut value = stored.clone();
+        event::core_to_events(&mut value);
+        Cow::Owned(value)
+    }
+
+    /// The reverse of `shown`.
+    pub fn to_stored(&self, value: &mut Value) {
+        if self.is_second_event_api() {
+            event::events_to_core(value);
+        }
+    }
+
+    fn is_second_event_api(&self) -> bool {
+        self.resource.gv.group == "events.k8s.io"
     }
 
     /// Turns what a client sent into what the server works with: unknown fields gone (their names are given back),
@@ -178,6 +200,7 @@ impl Rules {
     pub fn settle(&self, value: &mut Value) {
         match &self.kind {
             KindRules::Custom(version) => version.default_stored(value),
+            KindRules::BuiltIn if self.is_second_event_api() => builtin::as_read_back("", "v1", "Event", value),
             KindRules::BuiltIn | KindRules::Definition => {
                 builtin::as_read_back(self.group(), &self.resource.gv.version, self.kind(), value);
             }

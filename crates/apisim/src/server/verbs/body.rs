@@ -102,6 +102,7 @@ impl Call<'_> {
 
     /// Decodes what a patch made; there is no text any more that a field could stand in twice.
     pub(super) fn decode_patched(&mut self, value: &mut Value, options: &WriteOptions) -> ApiResult<()> {
+        self.check_type(value)?;
         let unknown = self.rules.decode(value)?;
         let problems = unknown.iter().map(|path| format!("unknown field {}", go_quote(path))).collect();
         self.report(problems, options)

@@ -30,7 +30,7 @@ impl Call<'_> {
             return self.apply(&options);
         }
         let old = self.existing(&self.path.name)?;
-        let mut value = self.patched(kind, old.value())?;
+        let mut value = self.patched(kind, &self.rules.shown(old.value()))?;
         self.decode_patched(&mut value, &options)?;
         self.check_object_namespace(&mut value)?;
         self.check_object_name(&value)?;
@@ -92,8 +92,8 @@ impl Call<'_> {
             let manager = self.manager(options, &api_version, &time);
             let reset = self.rules.reset_fields(&self.path.subresource);
             let schema = self.resource.schema.root();
-            let live = live.as_ref().map(|object| object.value());
-            apply::apply(schema, live, &applied, &manager, options.force, reset.as_ref())
+            let live = live.as_ref().map(|object| self.rules.shown(object.value()));
+            apply::apply(schema, live.as_deref(), &applied, &manager, options.force, reset.as_ref())
         };
         let mut value = merged.map_err(apply_refused)?;
         // Unknown fields were refused above; what decoding finds now is nobody's doing.

@@ -73,12 +73,14 @@ impl Call<'_> {
         let (api_version, time) = (self.resource.gv.api_version(), self.timestamp());
         let reset = self.rules.reset_fields(&self.path.subresource);
         let manager = self.manager(options, &api_version, &time);
-        apply::track_update(self.resource.schema.root(), live, new, &manager, reset.as_ref());
+        let live = live.map(|live| self.rules.shown(live));
+        apply::track_update(self.resource.schema.root(), live.as_deref(), new, &manager, reset.as_ref());
     }
 
     /// Creates an object that has been decoded and whose ownership is recorded.
     pub(super) fn store_new(&mut self, mut value: Value, options: &WriteOptions) -> ApiResult<Arc<Object>> {
         self.check_namespace(&value)?;
+        self.rules.to_stored(&mut value);
         if !metadata_text(&value, "resourceVersion").is_empty() {
             return Err(ApiError::raw_internal("resourceVersion should not be set on objects to be created"));
         }
@@ -199,6 +201,7 @@ impl Call<'_> {
         options: &WriteOptions,
     ) -> ApiResult<Arc<Object>> {
         let name = old.name().to_owned();
+        self.rules.to_stored(&mut new);
         self.check_precondition(old, &mut new)?;
         {
             let lookup = StoredObjects(&self.state.store);
