@@ -10,6 +10,7 @@ pub mod gc;
 pub mod hooks;
 pub mod openapi;
 pub mod printing;
+mod protobuf;
 pub mod registry;
 mod request;
 pub mod resource;

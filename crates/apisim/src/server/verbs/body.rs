@@ -5,6 +5,7 @@ use afloat_apischema::field_error::{FieldError, Path, go_quote};
 use afloat_apischema::structural::object_meta;
 use serde_json::Value;
 
+use crate::protobuf;
 use crate::resource::GroupVersion;
 use crate::status::{ApiError, ApiResult};
 
@@ -66,6 +67,12 @@ impl Call<'_> {
         Ok(self.body)
     }
 
+    /// Go's typed clients write built-in kinds so; custom resources have no protobuf form.
+    fn is_protobuf(&self) -> bool {
+        let media = self.content_type.split(';').next().unwrap_or_default().trim();
+        media == protobuf::MEDIA_TYPE && !self.resource.is_custom()
+    }
+
     pub(super) fn body_format(&self) -> ApiResult<Format> {
         let media = self.content_type.split(';').next().unwrap_or_default().trim();
         match media {
@@ -79,6 +86,10 @@ impl Call<'_> {
 
     /// Parses the body as an object of some kind.
     pub(super) fn parse_body(&self, as_kind: &str) -> ApiResult<Decoded> {
+        if self.is_protobuf() {
+            let value = protobuf::decode(self.checked_body()?).map_err(|why| ApiError::bad_request(why.to_string()))?;
+            return Ok(Decoded { value, has_duplicates: false, yaml_duplicates: None });
+        }
         let format = self.body_format()?;
         let body = self.checked_body()?;
         let unrecognized = |why: &str| ApiError::bad_request(decode::unrecognized(as_kind, body, format, why));
