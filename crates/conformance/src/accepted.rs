@@ -26,7 +26,10 @@ pub struct AcceptedList {
 
 impl AcceptedList {
     pub fn load(path: &Path) -> Result<Self, Error> {
-        let failed = |message: String| Error::File { path: path.display().to_string(), message };
+        let failed = |message: String| Error::File {
+            path: path.display().to_string(),
+            message,
+        };
         let text = fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
         let entries = serde_saphyr::from_str(&text).map_err(|error| failed(error.to_string()))?;
         Ok(Self { entries })
@@ -55,7 +58,10 @@ fn matches(pattern: &str, text: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == text,
         Some((start, rest)) => text.strip_prefix(start).is_some_and(|tail| {
-            tail.char_indices().map(|(at, _)| at).chain([tail.len()]).any(|at| matches(rest, &tail[at..]))
+            tail.char_indices()
+                .map(|(at, _)| at)
+                .chain([tail.len()])
+                .any(|at| matches(rest, &tail[at..]))
         }),
     }
 }

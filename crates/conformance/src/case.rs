@@ -57,6 +57,8 @@ pub struct Step {
     pub headers: BTreeMap<String, String>,
     /// For watches: how many events are due.
     pub events: Option<usize>,
+    /// For watches: the name of the object whose event is the last one to read.
+    pub until: Option<String>,
     #[serde(default)]
     pub compare: Compare,
 }
@@ -115,15 +117,40 @@ impl Step {
         self.action.split_once(' ').map_or("", |(_, rest)| rest.trim())
     }
 
+    /// The request on one line, for people.
+    pub fn shown(&self) -> String {
+        match self.payload() {
+            None => self.action.clone(),
+            Some((Payload::Json(body), kind)) => format!("{} ({kind}) {body}", self.action),
+            Some((Payload::Text(body), kind)) => format!("{} ({kind}) {body}", self.action),
+        }
+    }
+
     /// The body to send with its content type.
     pub fn payload(&self) -> Option<(Payload<'_>, &str)> {
         let json = |value, kind| Some((Payload::Json(value), kind));
         let given = None
             .or_else(|| self.body.as_ref().and_then(|value| json(value, "application/json")))
-            .or_else(|| self.merge.as_ref().and_then(|value| json(value, "application/merge-patch+json")))
-            .or_else(|| self.json.as_ref().and_then(|value| json(value, "application/json-patch+json")))
-            .or_else(|| self.strategic.as_ref().and_then(|value| json(value, "application/strategic-merge-patch+json")))
-            .or_else(|| self.apply.as_ref().and_then(|value| json(value, "application/apply-patch+yaml")))
+            .or_else(|| {
+                self.merge
+                    .as_ref()
+                    .and_then(|value| json(value, "application/merge-patch+json"))
+            })
+            .or_else(|| {
+                self.json
+                    .as_ref()
+                    .and_then(|value| json(value, "application/json-patch+json"))
+            })
+            .or_else(|| {
+                self.strategic
+                    .as_ref()
+                    .and_then(|value| json(value, "application/strategic-merge-patch+json"))
+            })
+            .or_else(|| {
+                self.apply
+                    .as_ref()
+                    .and_then(|value| json(value, "application/apply-patch+yaml"))
+            })
             .or_else(|| self.raw.as_ref().map(|text| (Payload::Text(text), "application/json")))?;
         Some((given.0, self.content_type.as_deref().unwrap_or(given.1)))
     }
@@ -142,16 +169,23 @@ fn yes() -> bool {
 
 /// All themes of a folder, by name.
 pub fn load(folder: &Path) -> Result<Vec<Theme>, Error> {
-    let failed = |path: &Path, message: String| Error::File { path: path.display().to_string(), message };
+    let failed = |path: &Path, message: String| Error::File {
+        path: path.display().to_string(),
+        message,
+    };
     let entries = fs::read_dir(folder).map_err(|error| failed(folder, error.to_string()))?;
     let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
     paths.sort();
     let mut themes = Vec::new();
-    for path in paths.iter().filter(|path| path.extension().is_some_and(|extension| extension == "yaml")) {
+    for path in paths
+        .iter()
+        .filter(|path| path.extension().is_some_and(|extension| extension == "yaml"))
+    {
         let text = fs::read_to_string(path).map_err(|error| failed(path, error.to_string()))?;
         // `y` and `on` are names here, not truths; and a theme may be as long as it likes.
         let options = serde_saphyr::options! { strict_booleans: true, budget: None };
-        let cases = serde_saphyr::from_str_with_options(&text, options).map_err(|error| failed(path, error.to_string()))?;
+        let cases =
+            serde_saphyr::from_str_with_options(&text, options).map_err(|error| failed(path, error.to_string()))?;
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         themes.push(Theme { name, cases });
     }

@@ -9,7 +9,9 @@ use crate::run::Answer;
 /// One place where the two servers disagree.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Difference {
-    /// Number of the step, from 1, and its action.
+    /// Number of the step, from 1; 0 for the whole.
+    pub index: usize,
+    /// The step's action.
     pub step: String,
     /// Such as `status`, `body.metadata.labels.a` or `events[2].type`.
     pub path: String,
@@ -19,7 +21,7 @@ pub struct Difference {
 
 impl fmt::Display for Difference {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(out, "  step {}: {}", self.step, self.path)?;
+        writeln!(out, "  step {} {}: {}", self.index, self.step, self.path)?;
         writeln!(out, "    real: {}", shown(self.real.as_ref()))?;
         write!(out, "    sim:  {}", shown(self.sim.as_ref()))
     }
@@ -27,7 +29,11 @@ impl fmt::Display for Difference {
 
 fn shown(value: Option<&Value>) -> String {
     let text = value.map_or_else(|| "(nothing)".to_owned(), Value::to_string);
-    if text.chars().count() > 1200 { text.chars().take(1200).chain("…".chars()).collect() } else { text }
+    if text.chars().count() > 1200 {
+        text.chars().take(1200).chain("…".chars()).collect()
+    } else {
+        text
+    }
 }
 
 /// All differences between two answers to the same step.
@@ -38,11 +44,21 @@ pub(crate) fn answers(real: &Answer, sim: &Answer) -> Vec<Difference> {
     collect("headers", &real.headers, &sim.headers);
     collect("body", &real.body, &sim.body);
     if real.events != sim.events {
-        collect("events", &Value::from(real.events.clone()), &Value::from(sim.events.clone()));
+        collect(
+            "events",
+            &Value::from(real.events.clone()),
+            &Value::from(sim.events.clone()),
+        );
     }
     found
         .into_iter()
-        .map(|(path, left, right)| Difference { step: real.step.clone(), path, real: left, sim: right })
+        .map(|(path, left, right)| Difference {
+            index: real.index,
+            step: real.step.clone(),
+            path,
+            real: left,
+            sim: right,
+        })
         .collect()
 }
 
@@ -81,7 +97,12 @@ mod tests {
     #[test]
     fn each_place_once_with_both_values() {
         let mut found = Vec::new();
-        values("body", &json!({"a": [1, {"b": 2}], "c": 3}), &json!({"a": [1, {"b": 4}], "d": 5}), &mut found);
+        values(
+            "body",
+            &json!({"a": [1, {"b": 2}], "c": 3}),
+            &json!({"a": [1, {"b": 4}], "d": 5}),
+            &mut found,
+        );
         let paths: Vec<&str> = found.iter().map(|(path, _, _)| path.as_str()).collect();
         assert_eq!(paths, ["body.a[1].b", "body.c", "body.d"]);
         assert_eq!(found[1], ("body.c".to_owned(), Some(json!(3)), None));

@@ -9,6 +9,7 @@ mod discovery;
 mod mask;
 mod placeholders;
 pub mod report;
+mod rules;
 mod run;
 pub mod sequences;
 pub mod suite;

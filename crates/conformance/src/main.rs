@@ -6,7 +6,10 @@ use afloat_conformance::suite::{self, Plan};
 use clap::Parser;
 
 #[derive(Parser)]
-#[command(name = "conformance", about = "Sends the same requests to apisim and to the real kube-apiserver, and compares")]
+#[command(
+    name = "conformance",
+    about = "Sends the same requests to apisim and to the real kube-apiserver, and compares"
+)]
 struct Arguments {
     /// Only cases whose theme/name contains this; no sequences unless asked for
     #[arg(long)]
@@ -24,9 +27,13 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let sequences = arguments.sequences.unwrap_or(if arguments.filter.is_some() { 0 } else { 500 });
+    let sequences = arguments
+        .sequences
+        .unwrap_or(if arguments.filter.is_some() { 0 } else { 500 });
     let plan = Plan {
         filter: arguments.filter,
+        cases: true,
+        rules: true,
         sequences,
         seed: arguments.seed,
         real_only: arguments.real_only,
@@ -41,7 +48,11 @@ fn main() -> ExitCode {
     match result {
         Ok(report) => {
             println!("{report}");
-            if report.is_fine() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+            if report.is_fine() {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::FAILURE
+            }
         }
         Err(error) => {
             eprintln!("error: {error}");

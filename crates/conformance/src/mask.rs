@@ -18,6 +18,7 @@ pub(crate) struct Patterns {
     age: Regex,
     suffix: Regex,
     revisions_in_text: Regex,
+    too_old: Regex,
     service_address: Regex,
 }
 
@@ -31,9 +32,10 @@ impl Patterns {
             // The generated part of names whose generateName is `gen-`: the alphabet is that of `k8s.io/apimachinery/pkg/util/rand`.
             suffix: compile(r"\bgen-[bcdfghjklmnpqrstvwxz2456789]{5}\b")?,
             revisions_in_text: compile(
-                r"(current: |in object meta: |in precondition: |too old resource version: |too old resource version: \d+ \()\d+",
+                r"(current: |ResourceVersion in object meta: |ResourceVersion in precondition: |ResourceVersion in the precondition \(|ResourceVersion in record \()\d+",
             )?,
-            service_address: compile(r"\b10\.0\.0\.\d+\b")?,
+            too_old: compile(r"too old resource version: \d+ \(\d+\)")?,
+            service_address: compile(r"\b10\.96\.\d+\.\d+\b")?,
         })
     }
 }
@@ -51,8 +53,17 @@ impl<'a> Masker<'a> {
     pub(crate) fn new<'b>(patterns: &'a Patterns, now: Timestamp, bodies: impl Iterator<Item = &'b Value>) -> Self {
         let mut revisions = BTreeSet::new();
         bodies.for_each(|body| collect_revisions(body, &mut revisions));
-        let ranks = revisions.into_iter().enumerate().map(|(rank, revision)| (revision, rank + 1)).collect();
-        Self { patterns, uids: BTreeMap::new(), ranks, now }
+        let ranks = revisions
+            .into_iter()
+            .enumerate()
+            .map(|(rank, revision)| (revision, rank + 1))
+            .collect();
+        Self {
+            patterns,
+            uids: BTreeMap::new(),
+            ranks,
+            now,
+        }
     }
 
     pub(crate) fn value(&mut self, value: &Value) -> Value {
@@ -71,11 +82,22 @@ impl<'a> Masker<'a> {
                 ("metadata", Value::Object(metadata)) => self.metadata(metadata, is_collection(fields)),
                 ("rows", Value::Array(rows)) => self.rows(rows, fields),
                 ("nodePort" | "healthCheckNodePort", Value::Number(_)) => Value::from("<port>"),
+                ("causes", Value::Array(causes)) => self.causes(causes),
                 _ => self.value(field),
             };
-            out.insert(key.clone(), masked);
+            // The keys of field sets name list items, by uid in the case of owners.
+            out.insert(self.text(key), masked);
         }
         Value::Object(out)
+    }
+
+    /// Conflicts with several managers come in the order of a Go map, which is chance.
+    fn causes(&mut self, causes: &[Value]) -> Value {
+        let mut masked: Vec<Value> = causes.iter().map(|cause| self.value(cause)).collect();
+        if masked.iter().all(|cause| cause["reason"] == "FieldManagerConflict") {
+            masked.sort_by_key(ToString::to_string);
+        }
+        Value::Array(masked)
     }
 
     fn metadata(&mut self, metadata: &Map<String, Value>, of_collection: bool) -> Value {
@@ -97,7 +119,10 @@ impl<'a> Masker<'a> {
         match text.parse::<u64>() {
             Ok(0) | Err(_) => text.to_owned(),
             Ok(_) if of_collection => "<revision>".to_owned(),
-            Ok(revision) => self.ranks.get(&revision).map_or_else(|| text.to_owned(), |rank| format!("<revision {rank}>")),
+            Ok(revision) => self
+                .ranks
+                .get(&revision)
+                .map_or_else(|| text.to_owned(), |rank| format!("<revision {rank}>")),
         }
     }
 
@@ -121,7 +146,9 @@ impl<'a> Masker<'a> {
             for (index, cell) in row["cells"].as_array_mut().into_iter().flatten().enumerate() {
                 // Without columns (all but the first Table of a watch) any duration is taken for an age.
                 let aged = columns.is_empty()
-                    || columns.get(index).is_some_and(|name| ["Age", "Last Seen", "First Seen", "Duration"].contains(name));
+                    || columns
+                        .get(index)
+                        .is_some_and(|name| ["Age", "Last Seen", "First Seen", "Duration"].contains(name));
                 if aged && cell.as_str().is_some_and(|text| self.patterns.age.is_match(text)) {
                     *cell = Value::from("<age>");
                 }
@@ -136,15 +163,25 @@ impl<'a> Masker<'a> {
             let next = self.uids.len() + 1;
             format!("<uid {}>", self.uids.entry(found[0].to_owned()).or_insert(next))
         });
-        let timed = patterns.time.replace_all(&numbered, |found: &Captures<'_>| self.time(&found[0]));
+        let timed = patterns
+            .time
+            .replace_all(&numbered, |found: &Captures<'_>| self.time(&found[0]));
         let named = patterns.suffix.replace_all(&timed, "gen-<random>");
         let revised = patterns.revisions_in_text.replace_all(&named, "$1<revision>");
-        patterns.service_address.replace_all(&revised, "<service address>").into_owned()
+        let revised = patterns
+            .too_old
+            .replace_all(&revised, "too old resource version: <revision> (<revision>)");
+        patterns
+            .service_address
+            .replace_all(&revised, "<service address>")
+            .into_owned()
     }
 
     /// A time that is near now, in steps of half a minute, in the form it had; any other is data.
     fn time(&self, text: &str) -> String {
-        let Ok(time) = text.parse::<Timestamp>() else { return text.to_owned() };
+        let Ok(time) = text.parse::<Timestamp>() else {
+            return text.to_owned();
+        };
         let form = if text.contains('.') { " micro" } else { "" };
         match time.as_second() - self.now.as_second() {
             -14..=14 => format!("<now{form}>"),
@@ -157,7 +194,9 @@ impl<'a> Masker<'a> {
 /// Lists, Tables and bookmarks carry the revision of the store.
 fn is_collection(object: &Map<String, Value>) -> bool {
     let kind = object.get("kind").and_then(Value::as_str).unwrap_or_default();
-    let bookmark = object.get("metadata").is_some_and(|metadata| metadata.get("uid").is_none() && metadata.get("name").is_none());
+    let bookmark = object
+        .get("metadata")
+        .is_some_and(|metadata| metadata.get("uid").is_none() && metadata.get("name").is_none());
     kind.ends_with("List") || kind == "Table" || bookmark
 }
 

@@ -1,5 +1,5 @@
 //! Fills in what differs between runs and between servers: `$ns`, `$core` and the like for paths, `${name.path}` for a value out of an earlier
-//! answer, `$fill:N` for N characters. A value that an earlier answer did not have becomes `missing`, on both servers alike.
+//! answer, `{$of: name, $with: {}}` for a whole answer with some fields changed, `$fill:N` for N characters. A value that an earlier answer did not have becomes `missing`, on both servers alike.
 
 use std::collections::BTreeMap;
 
@@ -22,10 +22,16 @@ impl Placeholders {
             ("$policy", group("policy/v1")),
             ("$leases", group("coordination.k8s.io/v1") + "/leases"),
             ("$widgets", group("conformance.afloat.dev/v1") + "/widgets"),
-            ("$crds", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions".to_owned()),
+            (
+                "$crds",
+                "/apis/apiextensions.k8s.io/v1/customresourcedefinitions".to_owned(),
+            ),
             ("$ns", namespace.to_owned()),
         ];
-        Self { words, kept: BTreeMap::new() }
+        Self {
+            words,
+            kept: BTreeMap::new(),
+        }
     }
 
     pub(crate) fn keep(&mut self, name: &str, body: Value) {
@@ -54,9 +60,21 @@ impl Placeholders {
         match value {
             Value::String(text) => Value::String(self.text(text)),
             Value::Array(items) => items.iter().map(|item| self.json(item)).collect(),
-            Value::Object(fields) => {
-                Value::Object(fields.iter().map(|(key, field)| (self.text(key), self.json(field))).collect())
+            Value::Object(fields) if fields.contains_key("$of") => {
+                let mut body = value["$of"]
+                    .as_str()
+                    .and_then(|name| self.kept.get(name))
+                    .cloned()
+                    .unwrap_or_default();
+                change(&mut body, &self.json(&value["$with"]));
+                body
             }
+            Value::Object(fields) => Value::Object(
+                fields
+                    .iter()
+                    .map(|(key, field)| (self.text(key), self.json(field)))
+                    .collect(),
+            ),
             other => other.clone(),
         }
     }
@@ -71,16 +89,36 @@ impl Placeholders {
     }
 }
 
+/// Changes an earlier answer by a merge patch.
+fn change(body: &mut Value, patch: &Value) {
+    let Value::Object(fields) = patch else {
+        *body = patch.clone();
+        return;
+    };
+    if !body.is_object() {
+        *body = Value::Object(serde_json::Map::new());
+    }
+    for (key, field) in fields {
+        match (field, body.as_object_mut()) {
+            (Value::Null, Some(inner)) => drop(inner.remove(key)),
+            _ => change(&mut body[key], field),
+        }
+    }
+}
+
 /// The value at a dotted path; numbers index lists, and `\.` is a dot within a name.
 pub(crate) fn at<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
     let escaped = path.replace("\\.", "\u{0}");
-    escaped.split('.').filter(|part| !part.is_empty()).try_fold(value, |inner, part| {
-        let name = part.replace('\u{0}', ".");
-        match inner {
-            Value::Array(items) => items.get(name.parse::<usize>().ok()?),
-            other => other.get(&name),
-        }
-    })
+    escaped
+        .split('.')
+        .filter(|part| !part.is_empty())
+        .try_fold(value, |inner, part| {
+            let name = part.replace('\u{0}', ".");
+            match inner {
+                Value::Array(items) => items.get(name.parse::<usize>().ok()?),
+                other => other.get(&name),
+            }
+        })
 }
 
 #[cfg(test)]
@@ -92,9 +130,26 @@ mod tests {
     #[test]
     fn earlier_answers_paths_and_filling() {
         let mut placeholders = Placeholders::new("here");
-        placeholders.keep("pod", json!({"metadata": {"labels": {"a.b": "c"}, "n": 7}, "list": [{"x": 1}]}));
-        assert_eq!(placeholders.text("$core/pods?x=${pod.metadata.n}"), "/api/v1/namespaces/here/pods?x=7");
-        assert_eq!(placeholders.text("${pod.metadata.labels.a\\.b} ${pod.list.0.x} ${pod.no}"), "c 1 missing");
-        assert_eq!(placeholders.json(&json!({"$ns": ["$fill:3"]})), json!({"here": ["xxx"]}));
+        placeholders.keep(
+            "pod",
+            json!({"metadata": {"labels": {"a.b": "c"}, "n": 7}, "list": [{"x": 1}]}),
+        );
+        assert_eq!(
+            placeholders.text("$core/pods?x=${pod.metadata.n}"),
+            "/api/v1/namespaces/here/pods?x=7"
+        );
+        assert_eq!(
+            placeholders.text("${pod.metadata.labels.a\\.b} ${pod.list.0.x} ${pod.no}"),
+            "c 1 missing"
+        );
+        assert_eq!(
+            placeholders.json(&json!({"$ns": ["$fill:3"]})),
+            json!({"here": ["xxx"]})
+        );
+        let sent_back = json!({"$of": "pod", "$with": {"metadata": {"n": null}, "list": []}});
+        assert_eq!(
+            placeholders.json(&sent_back),
+            json!({"metadata": {"labels": {"a.b": "c"}}, "list": []})
+        );
     }
 }

@@ -1,6 +1,9 @@
 //! What a run found, and how it is told: counts first, then each case that differs, with both answers.
 
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    fmt,
+};
 
 use crate::{
     Difference,
@@ -21,8 +24,38 @@ pub struct Finding {
 
 impl Finding {
     pub(crate) fn new(name: String, outcome: Outcome) -> Self {
-        let Outcome { requests, complaints, differences } = outcome;
-        Self { name, requests, complaints, differences, steps: Vec::new() }
+        let Outcome {
+            requests,
+            complaints,
+            differences,
+        } = outcome;
+        Self {
+            name,
+            requests,
+            complaints,
+            differences,
+            steps: Vec::new(),
+        }
+    }
+
+    /// What sequences that show the same difference have in common.
+    fn signature(&self) -> String {
+        let bare = |text: &str| {
+            text.chars()
+                .filter(|letter| !letter.is_ascii_digit())
+                .collect::<String>()
+        };
+        let places = self.differences.iter().map(|difference| {
+            let word = difference.step.split(' ').next().unwrap_or_default();
+            let told = if difference.path == "body.message" {
+                format!("{:?}", difference.real)
+            } else {
+                String::new()
+            };
+            let told: String = told.split('"').step_by(2).take(4).collect();
+            format!("{word} {} {}", bare(&difference.path), bare(&told))
+        });
+        places.collect::<Vec<_>>().join("\n")
     }
 
     fn is_fine(&self) -> bool {
@@ -71,13 +104,13 @@ impl Report {
         self.themes.values().map(|count| count.cases).sum()
     }
 
-    pub fn sequences(&self) -> usize {
-        self.sequences.cases
+    /// Requests that went to each server.
+    pub fn requests(&self) -> usize {
+        self.themes.values().map(|count| count.requests).sum::<usize>() + self.sequences.requests
     }
 
-    pub(crate) fn set_up(&mut self, name: &str, complaints: Vec<String>) {
-        let outcome = Outcome { requests: 0, complaints, differences: Vec::new() };
-        self.note(Finding::new(format!("set-up/{name}"), outcome));
+    pub fn sequences(&self) -> usize {
+        self.sequences.cases
     }
 
     pub(crate) fn add_case(&mut self, theme: &str, finding: Finding) {
@@ -101,18 +134,59 @@ impl Report {
         }
     }
 
-    /// Entries that covered nothing are told only when everything was run: a filter leaves some out by intent.
+    /// Entries that covered nothing are told only when what they are about was run: a filter leaves some out by intent.
     pub(crate) fn finish(&mut self, accepted: &AcceptedList, plan: &Plan) {
         self.accepted = accepted.uses();
-        if plan.filter.is_none() && !plan.real_only && plan.sequences > 0 {
-            self.unused = accepted.unused().map(|entry| format!("{} {}: {}", entry.case, entry.path, entry.reason)).collect();
+        let stale = accepted.unused().filter(|entry| plan.settles(&entry.case));
+        self.unused = stale
+            .map(|entry| format!("{} {}: {}", entry.case, entry.path, entry.reason))
+            .collect();
+    }
+}
+
+impl Report {
+    /// Where differences are, most frequent first: many cases often have one cause.
+    fn places(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut places: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+        for finding in &self.findings {
+            for difference in &finding.differences {
+                let place: String = difference
+                    .path
+                    .chars()
+                    .filter(|letter| !letter.is_ascii_digit())
+                    .collect();
+                let cases = places.entry(place).or_default();
+                if cases.last() != Some(&finding.name.as_str()) {
+                    cases.push(&finding.name);
+                }
+            }
         }
+        let mut places: Vec<_> = places.into_iter().collect();
+        places.sort_by_key(|(_, cases)| std::cmp::Reverse(cases.len()));
+        if !places.is_empty() {
+            writeln!(out, "\nCASES  PLACE")?;
+        }
+        for (place, cases) in places.iter().take(40) {
+            let some: Vec<&str> = cases.iter().take(3).copied().collect();
+            writeln!(out, "{:>5}  {place}  ({})", cases.len(), some.join(", "))?;
+        }
+        Ok(())
     }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown: BTreeMap<String, &str> = BTreeMap::new();
         for finding in &self.findings {
+            if !finding.steps.is_empty() {
+                match shown.entry(finding.signature()) {
+                    Entry::Occupied(first) => {
+                        writeln!(out, "\n{} differs as {} does", finding.name, first.get())?;
+                        continue;
+                    }
+                    Entry::Vacant(place) => drop(place.insert(&finding.name)),
+                }
+            }
             writeln!(out, "\n{}", finding.name)?;
             for step in &finding.steps {
                 writeln!(out, "  | {step}")?;
@@ -127,18 +201,32 @@ impl fmt::Display for Report {
         for entry in &self.unused {
             writeln!(out, "\naccepted.yaml covers nothing any more with: {entry}")?;
         }
-        writeln!(out, "\n{:<20} {:>6} {:>9} {:>10}", "THEME", "CASES", "REQUESTS", "DIFFERING")?;
+        self.places(out)?;
+        writeln!(
+            out,
+            "\n{:<20} {:>6} {:>9} {:>10}",
+            "THEME", "CASES", "REQUESTS", "DIFFERING"
+        )?;
         let sequences = ("random sequences".to_owned(), &self.sequences);
-        for (name, count) in self.themes.iter().map(|(name, count)| (name.clone(), count)).chain([sequences]) {
-            writeln!(out, "{name:<20} {:>6} {:>9} {:>10}", count.cases, count.requests, count.differing)?;
+        for (name, count) in self
+            .themes
+            .iter()
+            .map(|(name, count)| (name.clone(), count))
+            .chain([sequences])
+        {
+            writeln!(
+                out,
+                "{name:<20} {:>6} {:>9} {:>10}",
+                count.cases, count.requests, count.differing
+            )?;
         }
-        let requests = self.themes.values().map(|count| count.requests).sum::<usize>() + self.sequences.requests;
         write!(
             out,
-            "\n{} cases and {} sequences (seed {}), {requests} requests to each server: {} differ, {} differences accepted",
+            "\n{} cases and {} sequences (seed {}), {} requests to each server: {} differ, {} differences accepted",
             self.cases(),
             self.sequences.cases,
             self.seed,
+            self.requests(),
             self.findings.len(),
             self.accepted
         )

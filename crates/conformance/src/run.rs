@@ -25,8 +25,10 @@ const SETTLE: Duration = Duration::from_secs(15);
 const HEADERS: [&str; 4] = ["content-type", "retry-after", "location", "allow"];
 
 /// What one server said to one step.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Answer {
+    /// Number of the step, from 1.
+    pub index: usize,
     pub step: String,
     pub status: u16,
     pub headers: Value,
@@ -66,7 +68,12 @@ struct Runner<'a> {
 }
 
 /// Runs a case in the given namespace.
-pub(crate) fn case(target: &mut dyn Target, case: &Case, namespace: &str, reading: Reading<'_>) -> Result<Recording, Error> {
+pub(crate) fn case(
+    target: &mut dyn Target,
+    case: &Case,
+    namespace: &str,
+    reading: Reading<'_>,
+) -> Result<Recording, Error> {
     let recording = Recording {
         answers: Vec::new(),
         requests: 0,
@@ -74,14 +81,37 @@ pub(crate) fn case(target: &mut dyn Target, case: &Case, namespace: &str, readin
         compare: Vec::new(),
         at: Timestamp::now(),
     };
-    let mut runner =
-        Runner { target, reading, placeholders: Placeholders::new(namespace), watches: BTreeMap::new(), recording };
+    let mut runner = Runner {
+        target,
+        reading,
+        placeholders: Placeholders::new(namespace),
+        watches: BTreeMap::new(),
+        recording,
+    };
     if case.namespace {
         runner.make_namespace(namespace)?;
     }
     for (index, step) in case.steps.iter().enumerate() {
-        if let Err(error) = runner.step(index, step) {
-            runner.recording.complaints.push(format!("step {} {}: {error}", index + 1, step.action));
+        let answer = runner.step(step).unwrap_or_else(|error| {
+            // No answer is one as well: where only one of the servers gives none, that is a difference.
+            runner
+                .recording
+                .complaints
+                .push(format!("step {} {}: {error}", index + 1, step.action));
+            Some(Answer {
+                body: Value::from(error.to_string()),
+                ..Answer::default()
+            })
+        });
+        if let Some(answer) = answer {
+            runner.record(
+                Answer {
+                    index: index + 1,
+                    step: step.action.clone(),
+                    ..answer
+                },
+                step,
+            );
         }
     }
     Ok(runner.recording)
@@ -97,42 +127,57 @@ impl Runner<'_> {
             body: body.to_string().into_bytes(),
         })?;
         if answer.status != 201 {
-            self.recording.complaints.push(format!("namespace {namespace}: {}", String::from_utf8_lossy(&answer.body)));
+            self.recording.complaints.push(format!(
+                "namespace {namespace}: {}",
+                String::from_utf8_lossy(&answer.body)
+            ));
         }
         Ok(())
     }
 
-    fn step(&mut self, index: usize, step: &Step) -> Result<(), Error> {
-        let label = format!("{} {}", index + 1, step.action);
+    /// What the server says to a step; nothing where a step is not about an answer.
+    fn step(&mut self, step: &Step) -> Result<Option<Answer>, Error> {
         let verb = step.verb();
         if !matches!(verb, Verb::Establish | Verb::Compact | Verb::Events) {
             self.recording.requests += 1;
         }
         let answer = match verb {
-            Verb::Request => parse(label, &self.target.send(&self.request(step, step.word()))?),
-            Verb::Await => self.await_answer(label, step)?,
+            Verb::Request => parse(&self.target.send(&self.request(step, step.word()))?),
+            Verb::Await => self.await_answer(step)?,
             Verb::Watch | Verb::Open => {
                 let watch = self.target.watch(&self.watch_request(step))?;
-                self.opened(label, step, watch)
+                self.opened(step, watch)
             }
             Verb::Events => match self.watches.remove(step.operand()) {
                 Some(mut watch) => {
                     let events = self.read_events(&mut *watch, step);
                     self.watches.insert(step.operand().to_owned(), watch);
-                    Answer { step: label, status: 200, headers: Value::Null, body: Value::Null, events }
+                    Answer {
+                        status: 200,
+                        events,
+                        ..Answer::default()
+                    }
                 }
-                None => return Err(Error::Target(format!("{label}: no watch of that name is open"))),
+                None => {
+                    return Err(Error::Target(format!(
+                        "{}: no watch of that name is open",
+                        step.operand()
+                    )));
+                }
             },
-            Verb::Establish => return self.establish(step),
-            Verb::Compact => return self.target.compact(),
+            Verb::Establish => return self.establish(step).map(|()| None),
+            Verb::Compact => return self.target.compact().map(|()| None),
         };
+        Ok(Some(answer))
+    }
+
+    fn record(&mut self, answer: Answer, step: &Step) {
         self.check(step, &answer);
         if let Some(name) = &step.keep {
             self.keep(name, &answer);
         }
         self.recording.answers.push(answer);
         self.recording.compare.push(step.compare);
-        Ok(())
     }
 
     /// Errors are not kept over an object that was: a later step wants the object.
@@ -154,10 +199,18 @@ impl Runner<'_> {
         } else if let Some(content_type) = &step.content_type {
             headers.push(("content-type".to_owned(), content_type.clone()));
         }
-        headers.push(("accept".to_owned(), step.accept.clone().unwrap_or_else(|| "application/json".to_owned())));
+        headers.push((
+            "accept".to_owned(),
+            step.accept.clone().unwrap_or_else(|| "application/json".to_owned()),
+        ));
         headers.push(("user-agent".to_owned(), "conformance/1.0".to_owned()));
         headers.extend(step.headers.iter().map(|(name, value)| (name.clone(), value.clone())));
-        Request { method: method.to_owned(), path: self.placeholders.text(step.operand()), headers, body }
+        Request {
+            method: method.to_owned(),
+            path: self.placeholders.text(step.operand()),
+            headers,
+            body,
+        }
     }
 
     fn watch_request(&self, step: &Step) -> Request {
@@ -167,7 +220,7 @@ impl Runner<'_> {
         request
     }
 
-    fn opened(&mut self, label: String, step: &Step, mut watch: Box<dyn Watch>) -> Answer {
+    fn opened(&mut self, step: &Step, mut watch: Box<dyn Watch>) -> Answer {
         let status = watch.status();
         let headers = headers_of(watch.headers());
         if status != 200 {
@@ -175,7 +228,12 @@ impl Runner<'_> {
             while let Some(line) = watch.line(self.reading.due) {
                 body.extend_from_slice(&line);
             }
-            return Answer { step: label, status, headers, body: parse_body(&body), events: Vec::new() };
+            return Answer {
+                status,
+                headers,
+                body: parse_body(&body),
+                ..Answer::default()
+            };
         }
         let events = match step.verb() {
             Verb::Open => {
@@ -184,26 +242,45 @@ impl Runner<'_> {
             }
             _ => self.read_events(&mut *watch, step),
         };
-        Answer { step: label, status, headers, body: Value::Null, events }
+        Answer {
+            status,
+            headers,
+            events,
+            ..Answer::default()
+        }
     }
 
     fn read_events(&self, watch: &mut dyn Watch, step: &Step) -> Vec<Value> {
-        let due = step.events.or_else(|| self.reading.counts.and_then(|counts| counts.get(self.recording.answers.len()).copied())).unwrap_or(0);
+        let other = self
+            .reading
+            .counts
+            .and_then(|counts| counts.get(self.recording.answers.len()).copied());
+        let due = step.events.or(other).unwrap_or(0);
+        let last = step.until.as_ref().map(|name| self.placeholders.text(name));
         let mut events = Vec::new();
         loop {
-            let wait = if events.len() < due { self.reading.due } else { self.reading.surplus };
-            match watch.line(wait) {
-                Some(line) => events.push(parse_body(&line)),
-                None => return events,
+            let wait = if last.is_some() || events.len() < due {
+                self.reading.due
+            } else {
+                self.reading.surplus
+            };
+            let Some(line) = watch.line(wait) else { return events };
+            let event = parse_body(&line);
+            let ended = last
+                .as_ref()
+                .is_some_and(|name| event["object"]["metadata"]["name"].as_str() == Some(name));
+            events.push(event);
+            if ended {
+                return events;
             }
         }
     }
 
-    fn await_answer(&mut self, label: String, step: &Step) -> Result<Answer, Error> {
+    fn await_answer(&mut self, step: &Step) -> Result<Answer, Error> {
         let request = self.request(step, "GET");
         let deadline = Instant::now() + SETTLE;
         loop {
-            let answer = parse(label.clone(), &self.target.send(&request)?);
+            let answer = parse(&self.target.send(&request)?);
             let met = step.has.iter().all(|(path, wanted)| self.holds(&answer, path, wanted));
             let status_met = step.expect.is_none_or(|status| status == answer.status);
             if (met && status_met) || Instant::now() > deadline {
@@ -216,27 +293,38 @@ impl Runner<'_> {
     /// A new resource serves a moment after its definition is established, on the real server.
     fn establish(&mut self, step: &Step) -> Result<(), Error> {
         let name = self.placeholders.text(step.operand());
-        let get = |path: String| Request { method: "GET".to_owned(), path, ..Request::default() };
+        let get = |path: String| Request {
+            method: "GET".to_owned(),
+            path,
+            ..Request::default()
+        };
         let definition = get(self.placeholders.text(&format!("$crds/{name}")));
         let deadline = Instant::now() + SETTLE;
         loop {
             let body = parse_body(&self.target.send(&definition)?.body);
-            let established = body["status"]["conditions"]
-                .as_array()
-                .is_some_and(|all| all.iter().any(|one| one["type"] == "Established" && one["status"] == "True"));
+            let established = body["status"]["conditions"].as_array().is_some_and(|all| {
+                all.iter()
+                    .any(|one| one["type"] == "Established" && one["status"] == "True")
+            });
             let group = body["spec"]["group"].as_str().unwrap_or_default();
             let plural = body["spec"]["names"]["plural"].as_str().unwrap_or_default();
             let versions = body["spec"]["versions"].as_array().cloned().unwrap_or_default();
             let mut serving = established;
             for version in versions.iter().filter(|version| version["served"] == true) {
                 let version = version["name"].as_str().unwrap_or_default();
-                serving &= self.target.send(&get(format!("/apis/{group}/{version}/{plural}")))?.status == 200;
+                serving &= self
+                    .target
+                    .send(&get(format!("/apis/{group}/{version}/{plural}")))?
+                    .status
+                    == 200;
             }
             if serving {
                 return Ok(());
             }
             if Instant::now() > deadline {
-                self.recording.complaints.push(format!("{name} is not served: {}", body["status"]));
+                self.recording
+                    .complaints
+                    .push(format!("{name} is not served: {}", body["status"]));
                 return Ok(());
             }
             thread::sleep(Duration::from_millis(20));
@@ -244,25 +332,45 @@ impl Runner<'_> {
     }
 
     fn check(&mut self, step: &Step, answer: &Answer) {
-        let right = step.expect.map_or((200..300).contains(&answer.status), |status| status == answer.status);
-        let told = |what: String| format!("step {}: {what}\n    {}", answer.step, short(&answer.body));
+        let right = step
+            .expect
+            .map_or((200..300).contains(&answer.status), |status| status == answer.status);
+        let told = |what: String| {
+            format!(
+                "step {} {}: {what}\n    {}",
+                answer.index,
+                answer.step,
+                short(&answer.body)
+            )
+        };
         if !right {
             let wanted = step.expect.map_or("2xx".to_owned(), |status| status.to_string());
-            self.recording.complaints.push(told(format!("expected {wanted}, got {}", answer.status)));
+            self.recording
+                .complaints
+                .push(told(format!("expected {wanted}, got {}", answer.status)));
         }
         if let Some(reason) = &step.reason
             && answer.body["reason"].as_str() != Some(reason)
         {
-            self.recording.complaints.push(told(format!("expected reason {reason}")));
+            self.recording
+                .complaints
+                .push(told(format!("expected reason {reason}")));
         }
         for (path, wanted) in &step.has {
             if !self.holds(answer, path, wanted) {
-                self.recording.complaints.push(told(format!("expected {path} = {wanted}")));
+                self.recording
+                    .complaints
+                    .push(told(format!("expected {path} = {wanted}")));
             }
         }
-        if let Some(due) = step.events.filter(|due| *due != answer.events.len() && step.verb() != Verb::Open) {
+        if let Some(due) = step
+            .events
+            .filter(|due| *due != answer.events.len() && step.verb() != Verb::Open)
+        {
             let kinds: Vec<_> = answer.events.iter().map(|event| event["type"].to_string()).collect();
-            self.recording.complaints.push(told(format!("expected {due} events, got {}", kinds.join(" "))));
+            self.recording
+                .complaints
+                .push(told(format!("expected {due} events, got {}", kinds.join(" "))));
         }
     }
 
@@ -286,11 +394,15 @@ impl Runner<'_> {
 impl Recording {
     /// The answers ready for comparison.
     pub(crate) fn masked(&self, patterns: &Patterns) -> Vec<Answer> {
-        let bodies = self.answers.iter().flat_map(|answer| answer.events.iter().chain([&answer.body]));
+        let bodies = self
+            .answers
+            .iter()
+            .flat_map(|answer| answer.events.iter().chain([&answer.body]));
         let mut masker = Masker::new(patterns, self.at, bodies);
         self.answers
             .iter()
             .map(|answer| Answer {
+                index: answer.index,
                 step: answer.step.clone(),
                 status: answer.status,
                 headers: masker.value(&answer.headers),
@@ -313,7 +425,13 @@ impl Recording {
         }
         if left.len() != right.len() {
             let (real, sim) = (Some(Value::from(left.len())), Some(Value::from(right.len())));
-            found.push(Difference { step: "all".to_owned(), path: "answers".to_owned(), real, sim });
+            found.push(Difference {
+                index: 0,
+                step: "all".to_owned(),
+                path: "answers".to_owned(),
+                real,
+                sim,
+            });
         }
         found
     }
@@ -324,16 +442,18 @@ impl Recording {
 }
 
 fn without_body(answer: &Answer) -> Answer {
-    Answer { body: Value::Null, ..answer.clone() }
+    Answer {
+        body: Value::Null,
+        ..answer.clone()
+    }
 }
 
-fn parse(step: String, response: &Response) -> Answer {
+fn parse(response: &Response) -> Answer {
     Answer {
-        step,
         status: response.status,
         headers: headers_of(&response.headers),
         body: parse_body(&response.body),
-        events: Vec::new(),
+        ..Answer::default()
     }
 }
 
@@ -342,7 +462,11 @@ fn headers_of(headers: &[(String, String)]) -> Value {
     for (name, value) in headers.iter().filter(|(name, _)| HEADERS.contains(&name.as_str())) {
         out.insert(name.clone(), Value::from(value.clone()));
     }
-    let warnings: Vec<&String> = headers.iter().filter(|(name, _)| name == "warning").map(|(_, value)| value).collect();
+    let warnings: Vec<&String> = headers
+        .iter()
+        .filter(|(name, _)| name == "warning")
+        .map(|(_, value)| value)
+        .collect();
     if !warnings.is_empty() {
         out.insert("warning".to_owned(), json!(warnings));
     }
@@ -357,7 +481,10 @@ fn parse_body(bytes: &[u8]) -> Value {
     serde_json::from_slice(bytes).unwrap_or_else(|_| {
         let text = String::from_utf8_lossy(bytes).into_owned();
         let looks_like_yaml = text.starts_with("apiVersion:") || text.starts_with("kind:");
-        looks_like_yaml.then(|| serde_saphyr::from_str(&text).ok()).flatten().unwrap_or(Value::String(text))
+        looks_like_yaml
+            .then(|| serde_saphyr::from_str(&text).ok())
+            .flatten()
+            .unwrap_or(Value::String(text))
     })
 }
 
