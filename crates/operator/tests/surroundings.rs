@@ -16,11 +16,9 @@ async fn cluster_with(definitions: Vec<CustomResourceDefinition>) -> Result<Clie
     let client = ApiServer::new(Options::default()).client();
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     for definition in definitions {
-        api.create(&PostParams::default(), &definition)
-            .await
-            .expect("the definition is accepted");
+        api.create(&PostParams::default(), &definition).await?;
     }
-    client
+    Ok(client)
 }
 
 /// Harvester's definitions, the upgrade with a status subresource as a later version may have it.

@@ -172,7 +172,7 @@ impl Driver {
         match failure {
             None => seat.queue.done(&item),
             Some(failure) => {
-                if !failure.is_stale() {
+                if !failure.is_expected() {
                     tracing::warn!(actor = seat.actor.name(), ?item, %failure, "request refused, trying again later");
                 }
                 seat.actor.refused(&item, &failure);

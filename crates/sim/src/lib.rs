@@ -19,6 +19,8 @@ pub mod request;
 pub mod scenario;
 pub mod scheduler;
 pub mod select;
+#[cfg(test)]
+mod testing;
 pub mod view;
 pub mod workload;
 pub mod world;

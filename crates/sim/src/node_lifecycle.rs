@@ -127,3 +127,76 @@ fn taint(node: &Node) -> Option<Request> {
     });
     Some(Request::patch(Kind::Node, &node.metadata, patch))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Stage, noon};
+    use std::time::Duration;
+
+    fn node(ready: &str, unschedulable: bool, taints: &Value) -> Value {
+        json!({
+            "metadata": { "name": "w1", "creationTimestamp": "2026-11-15T11:00:00Z" },
+            "spec": { "unschedulable": unschedulable, "taints": taints },
+            "status": { "conditions": [{ "type": "Ready", "status": ready }] },
+        })
+    }
+
+    #[test]
+    fn taints_follow_conditions_and_cordon_and_leave_others_alone() {
+        let own = |key: &str| json!({ "key": key, "effect": "NoSchedule" });
+        let foreign = json!({ "key": "team", "value": "a", "effect": "NoExecute" });
+        let cases = [
+            ("True", false, json!([]), None),
+            ("True", true, json!([]), Some(json!([own(CORDON)]))),
+            ("True", true, json!([own(CORDON)]), None),
+            ("True", false, json!([foreign, own(CORDON)]), Some(json!([foreign]))),
+            (
+                "False",
+                false,
+                json!([foreign]),
+                Some(json!([foreign, own("node.kubernetes.io/not-ready")])),
+            ),
+            (
+                "Unknown",
+                false,
+                json!([own("node.kubernetes.io/not-ready")]),
+                Some(json!([own("node.kubernetes.io/unreachable")])),
+            ),
+        ];
+        for (ready, cordoned, taints, expected) in cases {
+            let mut stage = Stage::new(NodeLifecycle);
+            stage.put(Kind::Node, node(ready, cordoned, &taints));
+            let written = taint(stage.view.node("w1").unwrap()).and_then(|request| request.body);
+            assert_eq!(
+                written.map(|body| body["spec"]["taints"].clone()),
+                expected,
+                "{ready} {cordoned} {taints}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_node_is_lost_when_its_lease_runs_out_and_not_before() {
+        let mut stage = Stage::new(NodeLifecycle);
+        stage.put(Kind::Node, node("True", false, &json!([])));
+        stage.put(
+            Kind::Lease,
+            json!({
+                "metadata": { "name": "w1", "namespace": "kube-node-lease" },
+                "spec": { "renewTime": "2026-11-15T11:59:50.000000Z" },
+            }),
+        );
+        let alive = stage.look(Kind::Node, "", "w1");
+        assert!(alive.requests.is_empty());
+        let lost_at = alive.again.unwrap();
+        assert_eq!(lost_at, after(noon(), Duration::from_secs(40)));
+        stage.now = lost_at;
+        let lost = stage.look(Kind::Node, "", "w1");
+        let condition = &lost.requests[0].body.as_ref().unwrap()["status"]["conditions"][0];
+        assert_eq!(
+            (&condition["status"], &condition["reason"]),
+            (&json!("Unknown"), &json!("NodeStatusUnknown"))
+        );
+    }
+}

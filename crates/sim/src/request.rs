@@ -220,9 +220,10 @@ impl Failure {
         }
     }
 
-    /// The world moved on since the decision was made: deciding again is the whole remedy.
-    pub fn is_stale(&self) -> bool {
-        matches!(self.code, 404 | 409)
+    /// The world moved on since the decision was made (404, 409), or the namespace is on its way out (403 then):
+    /// deciding again is the whole remedy.
+    pub fn is_expected(&self) -> bool {
+        matches!(self.code, 404 | 409) || (self.code == 403 && self.message.contains("is being terminated"))
     }
 }
 

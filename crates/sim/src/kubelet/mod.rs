@@ -273,3 +273,6 @@ fn node_conditions(node: &Node, ready: bool, now: Timestamp) -> Value {
     }
     Value::Array(conditions)
 }
+
+#[cfg(test)]
+mod tests;

@@ -97,7 +97,7 @@ impl Pods {
                 &pod_status(pod, run, machine, turn.now),
             ));
             if before == Stage::SettingUp && run.stage != before {
-                let message = format!("Started containers of {}", crate::object::name(&pod.metadata));
+                let message = format!("Started {}", container_names(pod));
                 requests.push(happening(pod, machine, "Started", message).request(turn.now, turn.rng));
             }
         }
@@ -238,7 +238,7 @@ fn stop(run: &mut Run, pod: &Arc<Pod>, machine: &Machine, turn: &mut Turn<'_>) -
         run.stage = Stage::Stopping;
         run.until = Some(after(turn.now, needed));
         if running {
-            let message = "Stopping containers".to_owned();
+            let message = format!("Stopping {}", container_names(pod));
             let killing = happening(pod, machine, "Killing", message).request(turn.now, turn.rng);
             return Decision::request(killing).and_at(run.until);
         }
@@ -250,6 +250,20 @@ fn stop(run: &mut Run, pod: &Arc<Pod>, machine: &Machine, turn: &mut Turn<'_>) -
         Request::patch_status(Kind::Pod, meta, &ended_status(pod, run, machine, turn.now)),
         Request::delete(Kind::Pod, meta, Some(0)),
     ])
+}
+
+fn container_names(pod: &Pod) -> String {
+    let containers = pod
+        .spec
+        .as_ref()
+        .map(|spec| spec.containers.as_slice())
+        .unwrap_or_default();
+    let names: Vec<&str> = containers.iter().map(|container| container.name.as_str()).collect();
+    format!(
+        "{} {}",
+        if names.len() == 1 { "container" } else { "containers" },
+        names.join(", ")
+    )
 }
 
 fn happening<'a>(pod: &Arc<Pod>, machine: &'a Machine, reason: &'static str, message: String) -> PodHappening<'a> {
