@@ -4,6 +4,7 @@
 use std::{fs, path::Path};
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::{Difference, Error};
 
@@ -13,6 +14,10 @@ use crate::{Difference, Error};
 pub struct Accepted {
     pub case: String,
     pub path: String,
+    /// What the real server says there, where not everything at that path is accepted.
+    pub real: Option<String>,
+    /// What the simulator says there.
+    pub sim: Option<String>,
     pub reason: String,
     #[serde(skip)]
     used: usize,
@@ -37,10 +42,12 @@ impl AcceptedList {
 
     /// Whether a difference is on the list; remembers which entry was of use.
     pub fn covers(&mut self, case: &str, difference: &Difference) -> bool {
-        let found = self
-            .entries
-            .iter_mut()
-            .find(|entry| matches(&entry.case, case) && matches(&entry.path, &difference.path));
+        let found = self.entries.iter_mut().find(|entry| {
+            matches(&entry.case, case)
+                && matches(&entry.path, &difference.path)
+                && says(entry.real.as_ref(), difference.real.as_ref())
+                && says(entry.sim.as_ref(), difference.sim.as_ref())
+        });
         found.map(|entry| entry.used += 1).is_some()
     }
 
@@ -52,6 +59,16 @@ impl AcceptedList {
     pub fn unused(&self) -> impl Iterator<Item = &Accepted> {
         self.entries.iter().filter(|entry| entry.used == 0)
     }
+}
+
+/// Whether a value is what an entry wants it to be; nothing is the empty text.
+fn says(pattern: Option<&String>, value: Option<&Value>) -> bool {
+    let text = match value {
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => other.to_string(),
+        None => String::new(),
+    };
+    pattern.is_none_or(|pattern| matches(pattern, &text))
 }
 
 fn matches(pattern: &str, text: &str) -> bool {
@@ -69,6 +86,23 @@ fn matches(pattern: &str, text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_entry_covers_only_what_it_says() {
+        let entries = serde_saphyr::from_str("[{case: 'a/*', path: body.message, real: '*diff*', reason: r}]").unwrap();
+        let mut list = AcceptedList { entries };
+        let difference = |told: &str| Difference {
+            index: 1,
+            step: "GET x".to_owned(),
+            path: "body.message".to_owned(),
+            real: Some(Value::from(told)),
+            sim: None,
+        };
+        assert!(!list.covers("a/b", &difference("other")) && !list.covers("c/b", &difference("a diff")));
+        assert_eq!(list.unused().count(), 1);
+        assert!(list.covers("a/b", &difference("a diff")));
+        assert_eq!((list.uses(), list.unused().count()), (1, 0));
+    }
 
     #[test]
     fn stars_stand_for_any_text() {

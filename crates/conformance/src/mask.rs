@@ -29,8 +29,8 @@ impl Patterns {
             uid: compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")?,
             time: compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")?,
             age: compile(r"^\d+(y|d|h|m|s|ms)(\d+(d|h|m|s))?$")?,
-            // The generated part of names whose generateName is `gen-`: the alphabet is that of `k8s.io/apimachinery/pkg/util/rand`.
-            suffix: compile(r"\bgen-[bcdfghjklmnpqrstvwxz2456789]{5}\b")?,
+            // The generated part of names whose generateName is `gen-`, or `Bad_`: the alphabet is that of `k8s.io/apimachinery/pkg/util/rand`.
+            suffix: compile(r"\b(gen-|Bad_)[bcdfghjklmnpqrstvwxz2456789]{5}\b")?,
             revisions_in_text: compile(
                 r"(current: |ResourceVersion in object meta: |ResourceVersion in precondition: |ResourceVersion in the precondition \(|ResourceVersion in record \()\d+",
             )?,
@@ -166,7 +166,7 @@ impl<'a> Masker<'a> {
         let timed = patterns
             .time
             .replace_all(&numbered, |found: &Captures<'_>| self.time(&found[0]));
-        let named = patterns.suffix.replace_all(&timed, "gen-<random>");
+        let named = patterns.suffix.replace_all(&timed, "$1<random>");
         let revised = patterns.revisions_in_text.replace_all(&named, "$1<revision>");
         let revised = patterns
             .too_old

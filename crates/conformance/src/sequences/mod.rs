@@ -176,5 +176,10 @@ impl Shared<'_> {
 
 /// The number of the first step that differs.
 fn first_difference(outcome: &Outcome) -> usize {
-    outcome.differences.iter().map(|difference| difference.index).min().unwrap_or_default()
+    outcome
+        .differences
+        .iter()
+        .map(|difference| difference.index)
+        .min()
+        .unwrap_or_default()
 }
