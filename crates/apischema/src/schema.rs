@@ -134,7 +134,10 @@ impl TypeSchema {
     pub fn from_inline(schema: &Value) -> Self {
         let mut set = SchemaSet::default();
         let root = set.add(schema);
-        Self { set: Arc::new(set), root }
+        Self {
+            set: Arc::new(set),
+            root,
+        }
     }
 
     pub fn new(set: Arc<SchemaSet>, root: SchemaId) -> Self {
@@ -147,7 +150,10 @@ impl TypeSchema {
     }
 
     pub fn root(&self) -> SchemaRef<'_> {
-        SchemaRef { set: &self.set, id: self.root }
+        SchemaRef {
+            set: &self.set,
+            id: self.root,
+        }
     }
 
     pub fn set(&self) -> &Arc<SchemaSet> {
@@ -161,7 +167,10 @@ impl SchemaSet {
         let mut set = Self::default();
         // Names first: components refer to each other in any order, and to themselves.
         for name in components.keys() {
-            let id = set.push(Node { name: Some(Arc::from(name.as_str())), ..Node::default() });
+            let id = set.push(Node {
+                name: Some(Arc::from(name.as_str())),
+                ..Node::default()
+            });
             set.names.insert(name.clone(), id);
         }
         for (name, schema) in components {
@@ -178,14 +187,20 @@ impl SchemaSet {
     /// whole: the component's node with the own words on top. Only now are all components read.
     fn overlay_references(&mut self) {
         for index in 0..self.nodes.len() {
-            let Some(target) = self.nodes[index].extends.take() else { continue };
+            let Some(target) = self.nodes[index].extends.take() else {
+                continue;
+            };
             let own = std::mem::take(&mut self.nodes[index]);
             let base = self.nodes[target.0 as usize].clone();
             self.nodes[index] = Node {
                 description: own.description.or(base.description),
                 default: own.default.or(base.default),
                 atomic_map: own.atomic_map || (base.atomic_map && !own.granular_map),
-                patch: if own.patch == PatchStrategy::default() { base.patch } else { own.patch },
+                patch: if own.patch == PatchStrategy::default() {
+                    base.patch
+                } else {
+                    own.patch
+                },
                 ..base
             };
         }
@@ -196,7 +211,9 @@ impl SchemaSet {
     }
 
     pub fn names(&self) -> impl Iterator<Item = (&str, SchemaRef<'_>)> {
-        self.names.iter().map(|(name, id)| (name.as_str(), SchemaRef { set: self, id: *id }))
+        self.names
+            .iter()
+            .map(|(name, id)| (name.as_str(), SchemaRef { set: self, id: *id }))
     }
 
     pub fn get(&self, id: SchemaId) -> SchemaRef<'_> {
@@ -222,7 +239,9 @@ impl SchemaSet {
     }
 
     fn read(&mut self, schema: &Value) -> Node {
-        let Some(fields) = schema.as_object() else { return Node::default() };
+        let Some(fields) = schema.as_object() else {
+            return Node::default();
+        };
         let extends = reference(schema).and_then(|target| self.names.get(target)).copied();
         let mut node = Node {
             json_type: json_type(fields),
@@ -231,7 +250,11 @@ impl SchemaSet {
             format: text(fields, "format").map(Arc::from),
             required: strings(fields.get("required")),
             default: fields.get("default").cloned(),
-            enum_values: fields.get("enum").and_then(Value::as_array).cloned().unwrap_or_default(),
+            enum_values: fields
+                .get("enum")
+                .and_then(Value::as_array)
+                .cloned()
+                .unwrap_or_default(),
             limits: limits(fields),
             list_type: list_type(fields),
             atomic_map: text(fields, "x-kubernetes-map-type") == Some("atomic"),
@@ -244,7 +267,10 @@ impl SchemaSet {
             ..Node::default()
         };
         if let Some(properties) = fields.get("properties").and_then(Value::as_object) {
-            node.properties = properties.iter().map(|(name, child)| (name.clone(), self.add(child))).collect();
+            node.properties = properties
+                .iter()
+                .map(|(name, child)| (name.clone(), self.add(child)))
+                .collect();
         }
         node.items = fields.get("items").map(|items| self.add(items));
         node.additional = match fields.get("additionalProperties") {
@@ -255,9 +281,11 @@ impl SchemaSet {
         if extends.is_some() {
             return node;
         }
-        for (key, list) in
-            [("allOf", &mut node.all_of), ("anyOf", &mut node.any_of), ("oneOf", &mut node.one_of)]
-        {
+        for (key, list) in [
+            ("allOf", &mut node.all_of),
+            ("anyOf", &mut node.any_of),
+            ("oneOf", &mut node.one_of),
+        ] {
             for child in fields.get(key).and_then(Value::as_array).into_iter().flatten() {
                 list.push(self.add(child));
             }
@@ -291,7 +319,11 @@ impl<'a> SchemaRef<'a> {
 
     /// The schema of a declared property, else of any additional one.
     pub fn property(self, name: &str) -> Option<SchemaRef<'a>> {
-        self.node().properties.get(name).or(self.node().additional.as_ref()).map(|id| self.child(*id))
+        self.node()
+            .properties
+            .get(name)
+            .or(self.node().additional.as_ref())
+            .map(|id| self.child(*id))
     }
 
     pub fn items(self) -> Option<SchemaRef<'a>> {

@@ -18,6 +18,8 @@ struct Refusal {
     reason: &'static str,
     message: String,
     details: Option<Value>,
+    /// The HTTP status, where it is not the code that the body tells.
+    answered: Option<u16>,
     /// Unknown paths are answered by the mux, in plain text.
     plain: bool,
 }
@@ -38,7 +40,7 @@ fn details(name: &str, group: &str, kind: &str) -> Map<String, Value> {
 impl ApiError {
     fn new(code: u16, reason: &'static str, message: impl Into<String>, details: Option<Map<String, Value>>) -> Self {
         let details = details.map(Value::Object);
-        Self(Box::new(Refusal { code, reason, message: message.into(), details, plain: false }))
+        Self(Box::new(Refusal { code, reason, message: message.into(), details, answered: None, plain: false }))
     }
 
     pub fn code(&self) -> u16 {
@@ -54,7 +56,7 @@ impl ApiError {
     }
 
     pub fn status_code(&self) -> StatusCode {
-        StatusCode::from_u16(self.0.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+        StatusCode::from_u16(self.0.answered.unwrap_or(self.0.code)).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
 
     /// The text of an answer that is not a `Status`.
@@ -67,10 +69,10 @@ impl ApiError {
         self.0.details.as_ref()?.get("retryAfterSeconds")?.as_u64()
     }
 
-    /// Replaces the message, keeping code, reason and details.
+    /// Answers with another HTTP status than the body tells.
     #[must_use]
-    pub fn with_message(mut self, message: impl Into<String>) -> Self {
-        self.0.message = message.into();
+    pub fn answered_with(mut self, status: u16) -> Self {
+        self.0.answered = Some(status);
         self
     }
 
@@ -117,6 +119,12 @@ impl ApiError {
         Self::new(409, "AlreadyExists", message, Some(details(name, &resource.gv.group, &resource.plural)))
     }
 
+    pub fn being_deleted(resource: &ResourceType, name: &str) -> Self {
+        let mut error = Self::already_exists(resource, name);
+        error.0.message = format!("object is being deleted: {}", error.0.message);
+        error
+    }
+
     pub fn generate_name_exhausted(resource: &ResourceType, name: &str) -> Self {
         let message = format!(
             "{} \"{name}\" already exists, the server was not able to generate a unique name for the object",
@@ -125,6 +133,12 @@ impl ApiError {
         let mut about = details(name, &resource.gv.group, &resource.plural);
         about.insert("retryAfterSeconds".into(), 1.into());
         Self::new(409, "AlreadyExists", message, Some(about))
+    }
+
+    /// A precondition of a deletion that does not hold; upstream names the kind here, not the plural.
+    pub fn precondition(resource: &ResourceType, name: &str, why: &str) -> Self {
+        let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", resource.qualified_kind());
+        Self::new(409, "Conflict", message, Some(details(name, &resource.gv.group, &resource.kind)))
     }
 
     pub fn conflict(resource: &ResourceType, name: &str, why: &str) -> Self {
@@ -183,9 +197,16 @@ impl ApiError {
         Self::new(422, "Invalid", message, Some(about))
     }
 
-    pub fn method_not_allowed(resource: Option<&ResourceType>) -> Self {
+    /// The router of built-in kinds knows no such method here.
+    pub fn method_not_allowed() -> Self {
         let message = "the server does not allow this method on the requested resource";
-        let about = resource.map_or_else(Map::new, |resource| details("", &resource.gv.group, &resource.plural));
+        Self::new(405, "MethodNotAllowed", message, Some(Map::new()))
+    }
+
+    /// The handler of custom resources says which verb it does not know.
+    pub fn verb_not_supported(resource: &ResourceType, verb: &str) -> Self {
+        let message = format!("{verb} is not supported on resources of kind \"{}\"", resource.qualified_plural());
+        let about = details("", &resource.gv.group, &resource.plural);
         Self::new(405, "MethodNotAllowed", message, Some(about))
     }
 
@@ -196,6 +217,11 @@ impl ApiError {
 
     pub fn unsupported_media_type(message: impl Into<String>) -> Self {
         Self::new(415, "UnsupportedMediaType", message, None)
+    }
+
+    /// The router's answer to a content type that no patch has.
+    pub fn unsupported_by_router() -> Self {
+        Self::new(415, "UnsupportedMediaType", "415: Unsupported Media Type", Some(Map::new()))
     }
 
     pub fn too_large(message: impl Into<String>) -> Self {

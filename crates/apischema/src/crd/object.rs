@@ -39,6 +39,12 @@ impl CrdVersion {
         structural::default(object, schema);
     }
 
+    /// Fills in what a server-side apply left open. Unlike a body that is read, an applied `null` stays, and is refused
+    /// where it is not allowed.
+    pub fn default_applied(&self, object: &mut Value) {
+        structural::default(object, self.structural.root());
+    }
+
     /// What a new object starts with: no status where that has its own endpoint, and generation 1.
     pub fn prepare_create(&self, object: &mut Value) {
         let Some(fields) = object.as_object_mut() else { return };

@@ -175,7 +175,7 @@ pub fn regex_complaint(words: &str, regex: &str, examples: &[&str]) -> String {
 
 fn too_long(value: &str, max: usize) -> Vec<String> {
     if value.len() > max {
-        vec![format!("must be no more than {max} bytes")]
+        vec![format!("must be no more than {max} characters")]
     } else {
         Vec::new()
     }
@@ -221,7 +221,7 @@ mod tests {
             ]
         );
         assert_eq!(dns_label("a.b"), ["must not contain dots"]);
-        assert_eq!(dns_label(&"a".repeat(64)), ["must be no more than 63 bytes"]);
+        assert_eq!(dns_label(&"a".repeat(64)), ["must be no more than 63 characters"]);
         assert_eq!(qualified_name("/x"), ["prefix part must be non-empty"]);
         assert_eq!(
             qualified_name("a/")[..],

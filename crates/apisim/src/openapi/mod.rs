@@ -1,6 +1,6 @@
 //! OpenAPI v3 documents made from the registry: one per group version, and the index that names them. They hold what
 //! kubectl reads — schemas with their patch strategies and kinds, operations with their query parameters and body
-//! types — not every word of the real documents. OpenAPI v2 is not served; kubectl does without it.
+//! types — not every word of the real documents. OpenAPI v2 describes nothing: kubectl looks there only for what v3 lacks.
 
 mod components;
 mod paths;
@@ -59,6 +59,20 @@ fn path_of(gv: &GroupVersion) -> String {
     } else {
         format!("apis/{}/{}", gv.group, gv.version)
     }
+}
+
+/// The media type in which Go clients ask for OpenAPI v2.
+pub const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+
+/// `GET /openapi/v2`: a document without definitions. Without any, `kubectl apply` would complain about the missing
+/// document where it should complain about an unknown kind.
+pub fn empty_v2() -> Value {
+    json!({"swagger": "2.0", "info": {"title": "Kubernetes", "version": "v1.36.3"}, "paths": {}, "definitions": {}})
+}
+
+/// The same for clients that read protobuf: version and title, each a field with its number and length before it.
+pub fn empty_v2_protobuf() -> &'static [u8] {
+    b"\x0a\x032.0\x12\x15\x0a\x0aKubernetes\x12\x07v1.36.3"
 }
 
 /// FNV-1a over the document, twice with different starts: clients compare it, nobody trusts it.

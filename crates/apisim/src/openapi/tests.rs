@@ -275,3 +275,12 @@ fn built_in_fields_say_what_they_mean() {
         json!([{"$ref": "#/components/schemas/io.k8s.api.core.v1.Affinity"}])
     );
 }
+
+#[test]
+fn protobuf_of_the_empty_document_has_whole_fields() {
+    let bytes = super::empty_v2_protobuf();
+    let (version, info) = bytes.split_at(5);
+    assert_eq!(version, b"\x0a\x032.0");
+    assert_eq!(usize::from(info[1]), info.len() - 2);
+    assert_eq!(super::empty_v2()["swagger"], "2.0");
+}

@@ -40,7 +40,7 @@ impl LabelSelector {
     /// Reads the text form; the error is the one that the real server prints.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut parser = Parser { tokens: tokens(text), position: 0 };
-        parser.requirements().map(Self).map_err(|why| format!("unable to parse requirement: {why}"))
+        parser.requirements().map(Self)
     }
 
     /// The selector of a workload or budget (`matchLabels`, `matchExpressions`). A missing one selects nothing, an
@@ -133,7 +133,10 @@ impl Parser {
         }
         loop {
             match self.peek() {
-                Token::Word(_) | Token::Sign("!") => requirements.push(self.requirement()?),
+                Token::Word(_) | Token::Sign("!") => {
+                    let read = self.requirement().map_err(|why| format!("unable to parse requirement: {why}"))?;
+                    requirements.push(read);
+                }
                 token => return Err(format!("found '{}', expected: !, identifier, or 'end of string'", token.text())),
             }
             match self.next() {

@@ -22,6 +22,8 @@ pub struct ResourcePath {
     pub subresource: String,
     /// What follows the subresource (a proxied path).
     pub rest: Vec<String>,
+    /// The path is of the old form `/api/v1/watch/…`.
+    pub watch: bool,
 }
 
 impl ResourcePath {
@@ -31,14 +33,20 @@ impl ResourcePath {
 
     /// Reads a path; `None` when it is not below a group version.
     pub fn parse(path: &str) -> Option<Self> {
-        let mut parts = path.split('/').filter(|part| !part.is_empty()).map(decode_segment);
+        // Decoded as a whole: an escaped slash is a slash, as the real server's router has it.
+        let path = decode_percent(path, false);
+        let mut parts = path.split('/').filter(|part| !part.is_empty()).map(str::to_owned);
         let (group, version) = match parts.next()?.as_str() {
             "api" => (String::new(), parts.next()?),
             "apis" => (parts.next()?, parts.next()?),
             _ => return None,
         };
-        let parts: Vec<String> = parts.collect();
-        let mut read = Self { group, version, ..Self::default() };
+        let mut parts: Vec<String> = parts.collect();
+        let watch = parts.first().is_some_and(|part| part == "watch");
+        if watch {
+            parts.remove(0);
+        }
+        let mut read = Self { group, version, watch, ..Self::default() };
         // `/namespaces/<name>/status` is a subresource of the namespace; `/namespaces/<ns>/<plural>` lies within it.
         let within = parts.len() > 2
             && parts[0] == "namespaces"
@@ -57,10 +65,6 @@ impl ResourcePath {
 }
 
 /// Undoes percent-encoding; a broken escape stays as it is.
-pub fn decode_segment(segment: &str) -> String {
-    decode_percent(segment, false)
-}
-
 fn decode_percent(text: &str, plus_is_space: bool) -> String {
     let bytes = text.as_bytes();
     let mut decoded = Vec::with_capacity(bytes.len());
@@ -145,7 +149,9 @@ mod tests {
             ("/api/v1/namespaces/a/finalize", ("", "v1", "", "namespaces", "a", "finalize")),
             ("/api/v1/namespaces/a/pods/b/eviction", ("", "v1", "a", "pods", "b", "eviction")),
             ("/apis/apps/v1/namespaces/a/deployments/d/scale", ("apps", "v1", "a", "deployments", "d", "scale")),
-            ("/api/v1/nodes/n%2Fm", ("", "v1", "", "nodes", "n/m", "")),
+            ("/api/v1/nodes/n%2Fm", ("", "v1", "", "nodes", "n", "m")),
+            ("/api/v1/nodes/a%20b", ("", "v1", "", "nodes", "a b", "")),
+            ("/api/v1/watch/namespaces/a/pods", ("", "v1", "a", "pods", "", "")),
         ];
         for (path, (group, version, namespace, plural, name, subresource)) in cases {
             let read = ResourcePath::parse(path).unwrap();

@@ -58,7 +58,6 @@ pub enum VersionMatch {
 #[derive(Clone, Debug, Default)]
 pub struct ListOptions {
     pub labels: LabelSelector,
-    pub label_text: String,
     pub field_text: String,
     pub resource_version: String,
     pub version_match: Option<VersionMatch>,
@@ -71,7 +70,7 @@ pub struct ListOptions {
 
 impl ListOptions {
     pub fn read(query: &Query) -> ApiResult<Self> {
-        let label_text = query.get("labelSelector").unwrap_or_default().to_owned();
+        let labels = query.get("labelSelector").unwrap_or_default();
         let version_match = match query.get("resourceVersionMatch").unwrap_or_default() {
             "" => None,
             "Exact" => Some(VersionMatch::Exact),
@@ -79,8 +78,7 @@ impl ListOptions {
             other => return Err(bad_version_match(query, other)),
         };
         Ok(Self {
-            labels: LabelSelector::parse(&label_text).map_err(ApiError::bad_request)?,
-            label_text,
+            labels: LabelSelector::parse(labels).map_err(ApiError::bad_request)?,
             field_text: query.get("fieldSelector").unwrap_or_default().to_owned(),
             resource_version: query.get("resourceVersion").unwrap_or_default().to_owned(),
             version_match,
@@ -138,6 +136,7 @@ impl ListOptions {
             (Some(_), Some(VersionMatch::Exact)) => {
                 let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
                 errors.push(FieldError::forbidden(&version_match, why));
+                errors.push(FieldError::not_supported(&version_match, "Exact", &["NotOlderThan"]));
             }
             _ => {}
         }

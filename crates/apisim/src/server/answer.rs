@@ -66,9 +66,9 @@ impl Reply {
 
     pub(crate) fn refused(error: &ApiError, encoding: Encoding) -> Self {
         if let Some(text) = error.plain_text() {
-            return Self::full(error.code(), "text/plain; charset=utf-8", text.to_owned());
+            return Self::full(error.status_code().as_u16(), "text/plain; charset=utf-8", text.to_owned());
         }
-        let mut reply = Self::value(error.code(), &error.body(), encoding);
+        let mut reply = Self::value(error.status_code().as_u16(), &error.body(), encoding);
         if let Some(seconds) = error.retry_after() {
             reply.headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }

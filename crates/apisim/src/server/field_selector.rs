@@ -87,6 +87,11 @@ impl FieldSelector {
         self.0.is_empty()
     }
 
+    /// Selects one object by name, as the old form of a watch does.
+    pub fn require_name(&mut self, name: &str) {
+        self.0.push(Term { field: "metadata.name".into(), value: name.to_owned(), equal: true });
+    }
+
     /// The name that a selector pins down, so that a list needs to look at one object only.
     pub fn exact_name(&self) -> Option<&str> {
         self.0.iter().find(|term| term.equal && term.field == "metadata.name").map(|term| term.value.as_str())

@@ -92,6 +92,7 @@ impl ApiServer {
         };
         let server = Self { shared: Arc::new(Shared { options, state: Mutex::new(state) }) };
         server.create_standing_objects();
+        server.create_own_service();
         server
     }
 
@@ -164,6 +165,26 @@ impl ApiServer {
             });
             let table = TableKey { group: "scheduling.k8s.io".into(), plural: "priorityclasses".into() };
             state.write(&table, "", name, class);
+        }
+    }
+}
+
+impl ApiServer {
+    /// The service by which pods find the server.
+    fn create_own_service(&self) {
+        let service = json!({
+            "metadata": {"name": "kubernetes", "labels": {"component": "apiserver", "provider": "kubernetes"}},
+            "spec": {
+                "type": "ClusterIP", "clusterIP": "10.0.0.1", "ipFamilyPolicy": "SingleStack", "sessionAffinity": "None",
+                "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 6443}],
+            },
+        });
+        let request = http::Request::post("/api/v1/namespaces/default/services")
+            .header("user-agent", "kube-apiserver/v1")
+            .body(Bytes::from(service.to_string()));
+        if let Ok(request) = request {
+            let made = self.handle(request);
+            tracing::debug!(status = %made.status, "own service");
         }
     }
 }

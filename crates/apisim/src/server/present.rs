@@ -98,12 +98,16 @@ pub struct Presenter<'a> {
     pub resource: &'a ResourceType,
 }
 
+/// How much of each object the rows of a table are to carry.
+pub fn included(query: &Query, form: Form) -> ApiResult<IncludeObject> {
+    let asked = query.get("includeObject").filter(|_| form.view == View::Table).unwrap_or_default();
+    IncludeObject::parse(asked)
+        .ok_or_else(|| ApiError::bad_request(format!("unrecognized includeObject value: {}", go_quote(asked))))
+}
+
 impl<'a> Presenter<'a> {
     pub fn new(form: Form, query: &Query, now: Timestamp, resource: &'a ResourceType) -> ApiResult<Self> {
-        let asked = query.get("includeObject").filter(|_| form.view == View::Table).unwrap_or_default();
-        let include = IncludeObject::parse(asked)
-            .ok_or_else(|| ApiError::bad_request(format!("unrecognized includeObject value: {}", go_quote(asked))))?;
-        Ok(Self { form, include, now, resource })
+        Ok(Self { form, include: included(query, form)?, now, resource })
     }
 
     pub fn object(&self, object: &Object) -> Bytes {

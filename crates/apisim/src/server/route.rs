@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use afloat_apischema::field_error::go_quote;
+use afloat_apischema::structural::names;
 use bytes::Bytes;
 use http::Request;
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
@@ -11,12 +13,13 @@ use serde_json::Value;
 use crate::discovery;
 use crate::hooks::{Fault, RequestInfo};
 use crate::openapi;
+use crate::printing::{self, TableOptions};
 use crate::request::{Query, ResourcePath, Verb};
 use crate::resource::{GroupVersion, ResourceType};
 use crate::status::{ApiError, ApiResult};
 
 use super::answer::{Answer, Reply, ReplyBody};
-use super::present::{Encoding, Form, Presenter};
+use super::present::{self, Encoding, Form, Presenter, View};
 use super::verbs::Call;
 use super::{ApiServer, State};
 
@@ -66,10 +69,14 @@ impl ApiServer {
         let mut state = self.state();
         let state = &mut *state;
         let resource = find_resource(state, path)?;
-        let named = !path.name.is_empty();
-        let verb = Verb::of(&incoming.method, named, incoming.query.flag("watch"));
-        let verb = verb.ok_or_else(|| ApiError::method_not_allowed(None))?;
+        let verb = if path.watch {
+            Some(Verb::Watch).filter(|_| incoming.method == http::Method::GET)
+        } else {
+            Verb::of(&incoming.method, !path.name.is_empty(), incoming.query.flag("watch"))
+        };
+        let verb = verb.ok_or_else(ApiError::method_not_allowed)?;
         check_verb(&resource, path, verb)?;
+        check_name(&path.name)?;
         let info = RequestInfo {
             verb,
             resource: &resource,
@@ -101,11 +108,14 @@ impl ApiServer {
     fn plain_request(&self, path: &str, incoming: &Incoming) -> Reply {
         let encoding = Form::negotiate(&incoming.accept, false).map(|form| form.encoding).unwrap_or_default();
         if incoming.method != http::Method::GET && incoming.method != http::Method::HEAD {
-            return Reply::refused(&ApiError::method_not_allowed(None), encoding);
+            return Reply::refused(&ApiError::method_not_allowed(), encoding);
         }
         let path = path.trim_end_matches('/');
         if let Some(reply) = health(path, &incoming.query) {
             return reply;
+        }
+        if path == "/openapi/v2" && incoming.accept.contains("proto-openapi") {
+            return Reply::full(200, openapi::V2_PROTOBUF, openapi::empty_v2_protobuf());
         }
         let mut state = self.state();
         if let Some(reply) = aggregated(&mut state, path, &incoming.accept) {
@@ -139,6 +149,7 @@ impl ApiServer {
             ["apis", group] => discovery::group(registry, group)?,
             ["apis", group, version] => discovery::resource_list(registry, &GroupVersion::new(*group, *version))?,
             ["version"] => discovery::version_info(self.git_version()),
+            ["openapi", "v2"] => openapi::empty_v2(),
             ["openapi", "v3"] => openapi::index(registry),
             ["openapi", "v3", "api", version] => openapi::document(registry, &GroupVersion::new("", *version))?,
             ["openapi", "v3", "apis", group, version] => {
@@ -178,27 +189,40 @@ fn find_resource(state: &State, path: &ResourcePath) -> ApiResult<Arc<ResourceTy
 }
 
 fn check_verb(resource: &ResourceType, path: &ResourcePath, verb: Verb) -> ApiResult<()> {
-    if path.subresource.is_empty() {
-        let allowed = resource.verbs.iter().any(|known| known == verb.name());
-        // A collection of namespaced objects can be written to within a namespace only.
-        let placed = !resource.namespaced || !path.namespace.is_empty() || matches!(verb, Verb::List | Verb::Watch);
-        // Objects are created in their collection, everything else is done to one of them.
-        let on_right_level = match verb {
-            Verb::Create => path.name.is_empty(),
-            Verb::Update | Verb::Patch => !path.name.is_empty(),
-            _ => true,
-        };
-        return if allowed && placed && on_right_level {
-            Ok(())
-        } else {
-            Err(ApiError::method_not_allowed(allowed.then_some(resource)))
-        };
+    let refused = || match resource.is_custom() {
+        true => ApiError::verb_not_supported(resource, verb.name()),
+        false => ApiError::method_not_allowed(),
+    };
+    // Objects of namespaced kinds are found within a namespace only.
+    if resource.namespaced && path.namespace.is_empty() && !path.name.is_empty() {
+        return Err(ApiError::no_such_resource());
     }
-    let subresource = resource.subresource(&path.subresource).ok_or_else(ApiError::no_such_resource)?;
-    if subresource.verbs.iter().any(|known| known == verb.name()) {
+    if !path.subresource.is_empty() {
+        let subresource = resource.subresource(&path.subresource).filter(|_| path.rest.is_empty());
+        let subresource = subresource.ok_or_else(ApiError::no_such_resource)?;
+        let known = subresource.verbs.iter().any(|known| known == verb.name());
+        return if known { Ok(()) } else { Err(refused()) };
+    }
+    let allowed = resource.verbs.iter().any(|known| known == verb.name());
+    // A collection of namespaced objects can be written to within a namespace only.
+    let placed = !resource.namespaced || !path.namespace.is_empty() || matches!(verb, Verb::List | Verb::Watch);
+    // Objects are created in their collection, everything else is done to one of them.
+    let on_right_level = match verb {
+        Verb::Create => path.name.is_empty(),
+        Verb::Update | Verb::Patch => !path.name.is_empty(),
+        _ => true,
+    };
+    if allowed && placed && on_right_level { Ok(()) } else { Err(refused()) }
+}
+
+/// Names that could be mistaken for a part of a path.
+fn check_name(name: &str) -> ApiResult<()> {
+    let complaints = names::path_segment(name, false);
+    if name.is_empty() || complaints.is_empty() {
         return Ok(());
     }
-    Err(ApiError::method_not_allowed(Some(resource)))
+    let (name, complaints) = (go_quote(name), complaints.join(";"));
+    Err(ApiError::bad_request(format!("Name parameter invalid: {name}: {complaints}")))
 }
 
 fn reply_of(answer: Answer, form: Form, query: &Query, now: jiff::Timestamp) -> ApiResult<Reply> {
@@ -210,6 +234,11 @@ fn reply_of(answer: Answer, form: Form, query: &Query, now: jiff::Timestamp) -> 
         Answer::List { resource, items, metadata } => {
             let presenter = Presenter::new(form, query, now, &resource)?;
             Reply::full(200, form.content_type(), presenter.list(&items, &metadata))
+        }
+        Answer::Value { code, value } if form.view == View::Table && value["kind"] == "Scale" => {
+            let include = present::included(query, form)?;
+            let options = TableOptions { include, headers: true, version: "v1", now };
+            Reply::value(code, &printing::scale_table(&value, &options), form.encoding)
         }
         Answer::Value { code, value } => Reply::value(code, &value, form.encoding),
         Answer::Text { code, content_type, text } => Reply::full(code, content_type, text),

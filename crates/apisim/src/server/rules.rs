@@ -79,22 +79,41 @@ impl Rules {
 
     /// Turns what a client sent into what the server works with: unknown fields gone (their names are given back),
     /// canonical values, defaults filled in.
-    pub fn decode(&self, value: &mut Value) -> ApiResult<Vec<String>> {
+    pub fn decode(&self, value: &mut Value) -> Result<Vec<String>, String> {
+        // An explicitly empty list of managers takes all ownership away; decoding would drop it.
+        let forgets_managers = value["metadata"]["managedFields"].as_array().is_some_and(Vec::is_empty);
         let unknown = match &self.kind {
-            KindRules::Custom(version) => version.decode(value).map_err(|why| self.undecodable(&why))?,
+            KindRules::Custom(version) => version.decode(value)?,
             KindRules::BuiltIn | KindRules::Definition => {
                 let version = &self.resource.gv.version;
                 let read = builtin::normalise(self.group(), version, self.kind(), value);
-                read.map_err(|why| self.undecodable(&why.to_string()))?
+                read.map_err(|why| why.0)?
             }
         };
         self.default(value);
+        if forgets_managers && let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.insert("managedFields".into(), Value::Array(Vec::new()));
+        }
         Ok(unknown)
+    }
+
+    /// The same for the result of a server-side apply, which was checked against the schema already.
+    pub fn decode_applied(&self, value: &mut Value) -> ApiResult<()> {
+        match &self.kind {
+            KindRules::Custom(version) => version.default_applied(value),
+            KindRules::BuiltIn | KindRules::Definition => {
+                self.decode(value).map_err(|why| self.undecodable(&why))?;
+            }
+        }
+        Ok(())
     }
 
     fn default(&self, value: &mut Value) {
         match &self.kind {
-            KindRules::BuiltIn => defaults::apply(self.group(), self.kind(), value),
+            KindRules::BuiltIn => {
+                defaults::apply(self.group(), self.kind(), value);
+                convert_to_internal(self.group(), self.kind(), value);
+            }
             KindRules::Definition => crd::default_crd(value),
             KindRules::Custom(_) => {}
         }
@@ -102,8 +121,11 @@ impl Rules {
 
     /// The body is an object, but not one of this kind.
     pub fn undecodable(&self, why: &str) -> ApiError {
-        let version = &self.resource.gv.version;
-        ApiError::bad_request(decode::cannot_be_handled(self.kind(), version, self.kind(), why))
+        ApiError::bad_request(self.undecodable_text(why))
+    }
+
+    pub fn undecodable_text(&self, why: &str) -> String {
+        decode::cannot_be_handled(self.kind(), &self.resource.gv.version, self.kind(), why)
     }
 
     pub fn reporter(&self) -> Reporter {
@@ -180,6 +202,19 @@ impl Rules {
     }
 
     pub fn validate_update(&self, subresource: &str, value: &Value, old: &Value) -> Verdict {
+        let mut verdict = self.validate_own_update(subresource, value, old);
+        if !matches!(self.kind, KindRules::BuiltIn) {
+            // Upstream checks what holds for every kind before what the kind itself asks for, and reports both; the
+            // checks of built-in kinds do that themselves.
+            let (meta, old_meta) = (&value["metadata"], &old["metadata"]);
+            let mut errors = object_meta::validate_common_update(meta, old_meta, self.resource.namespaced);
+            errors.append(&mut verdict.errors);
+            verdict.errors = errors;
+        }
+        verdict
+    }
+
+    fn validate_own_update(&self, subresource: &str, value: &Value, old: &Value) -> Verdict {
         let status = subresource == "status";
         match &self.kind {
             KindRules::BuiltIn if status => plain(validation::status_update(self.group(), self.kind(), value, old)),
@@ -240,6 +275,21 @@ pub fn set_generation(value: &mut Value, generation: i64) {
 
 pub fn generation(value: &Value) -> i64 {
     value["metadata"]["generation"].as_i64().unwrap_or_default()
+}
+
+/// What upstream's conversion to its internal types does before anyone looks at the object: fields that exist in the
+/// public version only are turned into what they stand for, and owned as that.
+fn convert_to_internal(group: &str, kind: &str, value: &mut Value) {
+    match (group, kind) {
+        ("", "Secret") => strategy::fold_string_data(value),
+        ("apps", "DaemonSet") => {
+            let generation = "deprecated.daemonset.template.generation";
+            if value["metadata"]["annotations"].get(generation).is_none() {
+                value["metadata"]["annotations"][generation] = "0".into();
+            }
+        }
+        _ => {}
+    }
 }
 
 /// Built-in kinds give no warnings of their own.

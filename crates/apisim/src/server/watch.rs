@@ -68,6 +68,8 @@ pub(crate) struct WatchStart {
     pub initial: Vec<Arc<Object>>,
     /// Ends the initial events with a bookmark that says so.
     pub mark_initial_end: bool,
+    /// The stream says so, and ends.
+    pub error: Option<ApiError>,
     pub timeout_seconds: Option<u64>,
 }
 
@@ -88,6 +90,11 @@ impl Watch {
             ended: false,
             timeout_seconds: start.timeout_seconds,
         };
+        if let Some(error) = &start.error {
+            watch.ready.push_back(error_line(error));
+            watch.ended = true;
+            return watch;
+        }
         for object in &start.initial {
             let line = watch.line("ADDED", object);
             watch.ready.push_back(line);

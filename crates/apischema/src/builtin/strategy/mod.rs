@@ -77,7 +77,7 @@ pub fn prepare_for_create(group: &str, kind: &str, object: &mut Value, context: 
     match (group, kind) {
         ("", "Pod") => pod::prepare_for_create(object, context.now),
         ("", "Namespace") => new_namespace(object),
-        ("", "Secret") => string_data(object),
+        ("", "Secret") => fold_string_data(object),
         ("", "Service") => service::prepare_for_create(object, context),
         ("", "PersistentVolume") => {
             object["status"] = json!({"phase": "Pending", "lastPhaseTransitionTime": context.now});
@@ -108,7 +108,7 @@ pub fn prepare_for_update(group: &str, kind: &str, object: &mut Value, old: &Val
     }
     match (group, kind) {
         ("", "Namespace") => copy(&old["spec"], child(object, "spec"), "finalizers"),
-        ("", "Secret") => string_data(object),
+        ("", "Secret") => fold_string_data(object),
         ("", "Service") => service::prepare_for_update(object, old),
         ("", "PersistentVolumeClaim") => data_sources(object),
         ("apps", "DaemonSet") => {
@@ -223,7 +223,7 @@ fn new_namespace(object: &mut Value) {
 }
 
 /// `stringData` is written only: its texts become bytes of `data`.
-fn string_data(object: &mut Value) {
+pub fn fold_string_data(object: &mut Value) {
     use base64::Engine as _;
     let Some(texts) = remove(object, "stringData") else {
         return;

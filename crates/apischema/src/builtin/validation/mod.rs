@@ -78,8 +78,7 @@ fn short_finalizers(errors: &mut Errors, meta: &Value, path: &Path) {
     let at = path.child("finalizers");
     for (index, finalizer) in crate::builtin::fields::list(meta, "finalizers").iter().enumerate() {
         let finalizer = finalizer.as_str().unwrap_or_default();
-        let is_name = crate::structural::names::qualified_name(finalizer).is_empty();
-        if is_name && !finalizer.contains('/') && !OWN.contains(&finalizer) {
+        if !finalizer.contains('/') && !OWN.contains(&finalizer) {
             let detail = "name is neither a standard finalizer name nor is it fully qualified";
             errors.push(FieldError::invalid(&at.index(index), finalizer, detail));
         }

@@ -1,5 +1,6 @@
 //! Request bodies and the options that come with a write.
 
+use afloat_apischema::builtin;
 use afloat_apischema::decode::{self, Decoded, FieldValidation, Format};
 use afloat_apischema::field_error::{FieldError, Path, go_quote};
 use afloat_apischema::structural::object_meta;
@@ -100,9 +101,15 @@ impl Call<'_> {
 
     /// The object in the body: parsed, of the right kind, decoded by the kind's rules.
     pub(super) fn read_object(&mut self, options: &WriteOptions) -> ApiResult<Value> {
-        let mut decoded = self.parse_body(&self.resource.kind)?;
-        self.check_type(&mut decoded.value)?;
-        let unknown = self.rules.decode(&mut decoded.value)?;
+        let kind = self.resource.kind.clone();
+        let mut decoded = self.parse_body(&kind)?;
+        if self.resource.is_custom() {
+            self.check_custom_type(&decoded.value)?;
+        } else {
+            self.check_type(&decoded.value, &self.resource.gv, &kind)?;
+            self.set_type(&mut decoded.value);
+        }
+        let unknown = self.rules.decode(&mut decoded.value).map_err(|why| self.rules.undecodable(&why))?;
         if !unknown.is_empty() || decoded.has_duplicates || decoded.yaml_duplicates.is_some() {
             let format = self.body_format()?;
             let problems = decode::strict_problems(self.body, format, &decoded, &unknown, self.rules.reporter());
@@ -112,11 +119,39 @@ impl Call<'_> {
     }
 
     /// Decodes what a patch made; there is no text any more that a field could stand in twice.
-    pub(super) fn decode_patched(&mut self, value: &mut Value, options: &WriteOptions) -> ApiResult<()> {
-        self.check_type(value)?;
-        let unknown = self.rules.decode(value)?;
-        let problems = unknown.iter().map(|path| format!("unknown field {}", go_quote(path))).collect();
+    pub(super) fn decode_patched(
+        &mut self,
+        value: &mut Value,
+        patched_by_fields: bool,
+        options: &WriteOptions,
+    ) -> ApiResult<()> {
+        let unknown = match self.decode_type_and_value(value) {
+            Ok(unknown) => unknown,
+            Err(why) => return Err(self.bad_patch(patched_by_fields, &why)),
+        };
+        let problems: Vec<String> = unknown.iter().map(|path| format!("unknown field {}", go_quote(path))).collect();
+        if options.validation == FieldValidation::Strict && !problems.is_empty() {
+            return Err(self.bad_patch(patched_by_fields, &decode::strict_error(&problems)));
+        }
         self.report(problems, options)
+    }
+
+    fn decode_type_and_value(&self, value: &mut Value) -> Result<Vec<String>, String> {
+        self.type_mismatch(value, &self.resource.gv, &self.resource.kind)?;
+        self.set_type(value);
+        self.rules.decode(value)
+    }
+
+    /// A patch whose result cannot be read. Upstream reads strategic patches field by field and says so; the other
+    /// forms are answered with 422 around a body that says 400.
+    fn bad_patch(&self, patched_by_fields: bool, why: &str) -> ApiError {
+        if !patched_by_fields {
+            let whole = if self.resource.is_custom() { why.to_owned() } else { self.rules.undecodable_text(why) };
+            return ApiError::bad_request(whole).answered_with(422);
+        }
+        let patch: Value = serde_json::from_slice(self.body).unwrap_or_default();
+        let error = FieldError::invalid(&Path::new("patch"), go_map(&patch), conversion_words(why));
+        ApiError::invalid("", "", "", &[error])
     }
 
     /// Unknown and duplicate fields are refused, warned about or ignored.
@@ -131,57 +166,126 @@ impl Call<'_> {
                 Ok(())
             }
             FieldValidation::Strict => {
-                let why = decode::strict_error(&problems);
-                Err(if self.resource.is_custom() { ApiError::bad_request(why) } else { self.rules.undecodable(&why) })
+                Err(self.rules.undecodable(&decode::strict_error(&problems)))
             }
         }
     }
 
-    /// The body must be of the endpoint's group, version and kind; what is missing is filled in.
-    fn check_type(&self, value: &mut Value) -> ApiResult<()> {
-        let gv = &self.resource.gv;
-        let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let (api_version, kind) = (text("apiVersion"), text("kind"));
-        if self.resource.is_custom() {
-            check_custom_type(&api_version, &kind, value)?;
-        }
-        let sent = GroupVersion::parse(&api_version);
-        if !api_version.is_empty() && sent != *gv {
+    /// The body must be of the expected group, version and kind, as far as it says so.
+    pub(super) fn check_type(&self, value: &Value, expected: &GroupVersion, as_kind: &str) -> ApiResult<()> {
+        let api_version = value["apiVersion"].as_str().unwrap_or_default();
+        if api_version.matches('/').count() > 1 {
+            let summary = decode::body_summary(self.body);
             return Err(ApiError::bad_request(format!(
-                "the API version in the data ({api_version}) does not match the expected API version ({})",
-                gv.api_version()
+                "the object provided is unrecognized (must be of type {as_kind}): unexpected GroupVersion string: \
+                 {api_version} ({summary})"
             )));
         }
-        if !kind.is_empty() && kind != self.resource.kind {
-            return Err(ApiError::bad_request(format!(
-                "the kind in the data ({kind}) does not match the expected kind ({})",
-                self.resource.kind
-            )));
+        self.type_mismatch(value, expected, as_kind).map_err(|why| {
+            let said = |key: &str, default: &str| value[key].as_str().unwrap_or(default).to_owned();
+            let version = GroupVersion::parse(&said("apiVersion", &expected.version)).version;
+            ApiError::bad_request(decode::cannot_be_handled(&said("kind", as_kind), &version, as_kind, &why))
+        })
+    }
+
+    /// Why a value is not of the expected type; upstream converts between its Go types and says which it cannot.
+    fn type_mismatch(&self, value: &Value, expected: &GroupVersion, as_kind: &str) -> Result<(), String> {
+        let api_version = value["apiVersion"].as_str().filter(|text| !text.is_empty());
+        let sent = api_version.map_or_else(|| expected.clone(), GroupVersion::parse);
+        let kind = value["kind"].as_str().filter(|text| !text.is_empty()).unwrap_or(as_kind);
+        if sent == *expected && kind == as_kind {
+            return Ok(());
         }
+        let known = builtin::kind(&sent.group, kind).is_some_and(|known| known.version == sent.version);
+        if !known {
+            let version = sent.api_version();
+            return Err(format!(
+                "no kind \"{kind}\" is registered for version \"{version}\" in scheme \"pkg/runtime/scheme.go:111\""
+            ));
+        }
+        let group = if expected.group.is_empty() { "core" } else { expected.group.split('.').next().unwrap_or_default() };
+        Err(format!("converting ({}.{kind}) to ({group}.{as_kind}): unknown conversion", sent.version))
+    }
+
+    fn set_type(&self, value: &mut Value) {
         if let Some(fields) = value.as_object_mut() {
-            fields.insert("apiVersion".into(), gv.api_version().into());
+            fields.insert("apiVersion".into(), self.resource.gv.api_version().into());
             fields.insert("kind".into(), self.resource.kind.as_str().into());
+        }
+    }
+
+    /// Custom resources are read without a Go type, so that kind and version must be said, and be the right ones.
+    fn check_custom_type(&mut self, value: &Value) -> ApiResult<()> {
+        let text = |key: &str| value[key].as_str().unwrap_or_default();
+        let (api_version, kind) = (text("apiVersion"), text("kind"));
+        if kind.is_empty() {
+            let body = String::from_utf8_lossy(self.body);
+            return Err(ApiError::bad_request(format!(
+                "the object provided is unrecognized (must be of type {}): Object 'Kind' is missing in '{body}' ({})",
+                self.resource.kind,
+                decode::body_summary(self.body)
+            )));
+        }
+        let expected = self.resource.gv.api_version();
+        if api_version != expected {
+            return Err(ApiError::bad_request(format!(
+                "the API version in the data ({api_version}) does not match the expected API version ({expected})"
+            )));
+        }
+        if kind != self.resource.kind {
+            let why = format!("must be {}", self.resource.kind);
+            let error = FieldError::invalid(&Path::new("kind"), kind, why);
+            let name = value["metadata"]["name"].as_str().unwrap_or_default();
+            return Err(ApiError::invalid(&self.resource.gv.group, kind, name, &[error]));
         }
         Ok(())
     }
 }
 
-/// Custom resources are decoded without a Go type, so that kind and version must be said.
-fn check_custom_type(api_version: &str, kind: &str, value: &Value) -> ApiResult<()> {
-    let missing = match (kind.is_empty(), api_version.is_empty()) {
-        (true, _) => "Kind",
-        (false, true) => "apiVersion",
-        (false, false) => return Ok(()),
+/// A patch as Go prints a map.
+fn go_map(value: &Value) -> String {
+    match value {
+        Value::Object(fields) => {
+            let fields: Vec<String> = fields.iter().map(|(key, value)| format!("{key}:{}", go_map(value))).collect();
+            format!("map[{}]", fields.join(" "))
+        }
+        Value::Array(items) => format!("[{}]", items.iter().map(go_map).collect::<Vec<_>>().join(" ")),
+        Value::String(text) => text.clone(),
+        Value::Null => "<nil>".into(),
+        other => other.to_string(),
+    }
+}
+
+/// The JSON decoder's complaint about a type in the words of the converter that reads strategic patches.
+fn conversion_words(why: &str) -> String {
+    let Some((found, wanted)) = why.strip_prefix("json: cannot unmarshal ").and_then(|rest| rest.split_once(" into ")) else {
+        return why.to_owned();
     };
-    Err(ApiError::bad_request(format!("Object '{missing}' is missing in '{value}'")))
+    let wanted = wanted.rsplit("of type ").next().unwrap_or_default();
+    let found = match found {
+        "array" => "slice",
+        "object" => "map",
+        "number" => "int64",
+        other => other,
+    };
+    if wanted.starts_with("[]") {
+        return format!("cannot restore slice from {found}");
+    }
+    if wanted.starts_with("map[") {
+        return format!("cannot restore map from {found}");
+    }
+    if wanted.contains('.') {
+        return format!("cannot restore struct from: {found}");
+    }
+    format!("unrecognized type: {wanted}")
 }
 
 pub(super) fn dry_run_errors(values: &[&str]) -> Vec<FieldError> {
-    let bad: Vec<&str> = values.iter().copied().filter(|value| *value != "All").collect();
-    match bad.first() {
-        Some(value) => vec![FieldError::not_supported(&Path::new("dryRun"), *value, &["All"])],
-        None => Vec::new(),
+    if values.iter().all(|value| *value == "All") {
+        return Vec::new();
     }
+    // Upstream complains about the list, not about the word in it.
+    vec![FieldError::not_supported(&Path::new("dryRun"), values.to_vec(), &["All"])]
 }
 
 fn manager_errors(manager: &str) -> Vec<FieldError> {

@@ -13,6 +13,12 @@ impl Call<'_> {
         let options = self.write_options("CreateOptions")?;
         let mut value = self.read_object(&options)?;
         self.check_object_namespace(&mut value)?;
+        if let Some(metadata) = metadata_mut(&mut value) {
+            // Nobody comes to own what a new object cannot have.
+            for gone in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
+                metadata.remove(gone);
+            }
+        }
         self.track(None, &mut value, &options);
         let object = self.store_new(value, &options)?;
         Ok(Answer::Object { code: 201, resource: self.resource.clone(), object })
@@ -20,8 +26,14 @@ impl Call<'_> {
 
     /// An object's namespace is the request's, said or unsaid.
     pub(super) fn check_object_namespace(&self, value: &mut Value) -> ApiResult<()> {
-        let asked = if self.resource.namespaced { self.path.namespace.as_str() } else { "" };
+        let asked = self.path.namespace.as_str();
         let given = metadata_text(value, "namespace");
+        if !self.resource.namespaced {
+            if let Some(metadata) = metadata_mut(value) {
+                metadata.remove("namespace");
+            }
+            return Ok(());
+        }
         if !given.is_empty() && given != asked {
             let why = "the namespace of the provided object does not match the namespace sent on the request";
             return Err(ApiError::bad_request(why));
@@ -32,11 +44,17 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// The name in the body, where there is one, is the one in the path.
+    /// The name in the body is the one in the path.
     pub(super) fn check_object_name(&self, value: &Value) -> ApiResult<()> {
         let given = metadata_text(value, "name");
-        if given.is_empty() || given == self.path.name {
+        if given == self.path.name {
             return Ok(());
+        }
+        if given.is_empty() {
+            return Err(ApiError::bad_request(format!(
+                "the name of the object ({} based on URL) was undeterminable: name must be provided",
+                self.path.name
+            )));
         }
         Err(ApiError::bad_request(format!(
             "the name of the object ({given}) does not match the name on the URL ({})",

@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use afloat_apischema::builtin::strategy;
+use afloat_apischema::builtin::{self, strategy};
+use afloat_apischema::decode;
 use afloat_apischema::field_error::{FieldError, Path};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -82,12 +83,7 @@ impl Call<'_> {
     /// The body's options, or, without a body, the query's.
     pub(super) fn delete_options(&self) -> ApiResult<DeleteOptions> {
         if !self.body.is_empty() {
-            let read = self.parse_body("DeleteOptions")?;
-            let options = DeleteOptions::from_value(&read.value);
-            let dry_run: Vec<&str> =
-                read.value["dryRun"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-            options.validate(&dry_run)?;
-            return Ok(options);
+            return self.delete_options_in_body();
         }
         let dry_run: Vec<&str> = self.query.all("dryRun").collect();
         let options = DeleteOptions {
@@ -98,6 +94,25 @@ impl Call<'_> {
             ..DeleteOptions::default()
         };
         options.validate(&dry_run)?;
+        Ok(options)
+    }
+
+    fn delete_options_in_body(&self) -> ApiResult<DeleteOptions> {
+        let format = self.body_format()?;
+        let mut value = decode::parse(self.checked_body()?, format)
+            .map_err(|why| ApiError::bad_request(format!("couldn't get version/kind; json parse error: {why}")))?
+            .value;
+        let kind = value["kind"].as_str().unwrap_or_default();
+        if !matches!(kind, "" | "DeleteOptions") {
+            let version = value["apiVersion"].as_str().unwrap_or("v1");
+            return Err(ApiError::bad_request(format!(
+                "no kind \"{kind}\" is registered for version \"{version}\" in scheme \"pkg/runtime/scheme.go:111\""
+            )));
+        }
+        builtin::normalise("", "v1", "DeleteOptions", &mut value).map_err(|why| ApiError::bad_request(why.0))?;
+        let options = DeleteOptions::from_value(&value);
+        let dry_run = value["dryRun"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        options.validate(&dry_run.collect::<Vec<_>>())?;
         Ok(options)
     }
 
@@ -196,23 +211,25 @@ impl Call<'_> {
     }
 
     fn check_delete_preconditions(&self, object: &Object, options: &DeleteOptions) -> ApiResult<()> {
-        if let Some(uid) = &options.uid
-            && uid != object.uid()
-        {
+        // Namespaces and definitions have deletion handlers of their own, with words of their own.
+        let own = self.is_namespace() || self.resource.kind == "CustomResourceDefinition";
+        let refuse = |what: &str, given: &str, found: &str, aftermath: &str| {
+            if own {
+                let why = format!("Precondition failed: {what} in precondition: {given}, {what} in object meta: {found}");
+                return Err(ApiError::conflict(&self.resource, object.name(), &why));
+            }
             let why = format!(
-                "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
-                object.uid()
+                "the {what} in the precondition ({given}) does not match the {what} in record ({found}). The object \
+                 might have been {aftermath}"
             );
-            return Err(ApiError::conflict(&self.resource, object.name(), &why));
+            Err(ApiError::precondition(&self.resource, object.name(), &why))
+        };
+        if let Some(uid) = options.uid.as_deref().filter(|uid| *uid != object.uid()) {
+            return refuse("UID", uid, object.uid(), "deleted and then recreated");
         }
-        if let Some(version) = &options.resource_version
-            && *version != object.revision().to_string()
-        {
-            let why = format!(
-                "Precondition failed: ResourceVersion in precondition: {version}, ResourceVersion in object meta: {}",
-                object.revision()
-            );
-            return Err(ApiError::conflict(&self.resource, object.name(), &why));
+        let revision = object.revision().to_string();
+        if let Some(version) = options.resource_version.as_deref().filter(|version| *version != revision) {
+            return refuse("ResourceVersion", version, &revision, "modified");
         }
         Ok(())
     }
@@ -339,7 +356,10 @@ impl Call<'_> {
             self.delete_object(&current, &options)?;
             items.push(current);
         }
-        let metadata = json!({"resourceVersion": revision.to_string()});
+        let mut metadata = json!({"resourceVersion": revision.to_string()});
+        if self.resource.is_custom() {
+            metadata["continue"] = "".into();
+        }
         Ok(Answer::List { resource: self.resource.clone(), items, metadata })
     }
 }

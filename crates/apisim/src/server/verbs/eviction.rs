@@ -6,6 +6,7 @@ use afloat_apischema::apply::{self, Manager};
 use serde_json::{Value, json};
 
 use crate::request::LabelSelector;
+use crate::resource::GroupVersion;
 use crate::status::{ApiError, ApiResult};
 use crate::store::{Object, TableKey};
 
@@ -29,6 +30,7 @@ impl Call<'_> {
     pub(super) fn evict(&mut self) -> ApiResult<Answer> {
         let dry_run = self.write_options("CreateOptions")?.dry_run;
         let eviction = self.parse_body("Eviction")?.value;
+        self.check_type(&eviction, &GroupVersion::new("policy", "v1"), "Eviction")?;
         let named = eviction["metadata"]["name"].as_str().unwrap_or_default();
         if named != self.path.name {
             return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));

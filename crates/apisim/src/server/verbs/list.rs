@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use afloat_apischema::field_error::{FieldError, Path, go_quote};
+use afloat_apischema::decode;
+use afloat_apischema::field_error::go_quote;
 use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use serde_json::{Map, Value, json};
 
 use crate::hooks::Fault;
@@ -25,26 +26,29 @@ struct Continuation {
 }
 
 /// Reads a `resourceVersion`; empty is zero.
-pub(super) fn parse_version(text: &str) -> ApiResult<u64> {
+pub(super) fn parse_version(text: &str) -> Result<u64, String> {
     if text.is_empty() {
         return Ok(0);
     }
     text.parse().map_err(|_| {
         let quoted = go_quote(text);
-        let why = format!("strconv.ParseUint: parsing {quoted}: invalid syntax");
-        ApiError::invalid("", "", "", &[FieldError::invalid(&Path::new("resourceVersion"), text, why)])
+        format!("resourceVersion: Invalid value: {quoted}: strconv.ParseUint: parsing {quoted}: invalid syntax")
     })
 }
 
+/// Upstream's decoder does not mind leftover bits.
+const LENIENT: GeneralPurpose = GeneralPurpose::new(
+    &base64::alphabet::URL_SAFE,
+    GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true).with_encode_padding(false),
+);
+
 impl Call<'_> {
     fn selection(&self, options: &ListOptions) -> ApiResult<Selection> {
-        let fields = FieldSelector::parse(&options.field_text, &self.resource).map_err(|why| {
-            let gv = &self.resource.gv;
-            ApiError::bad_request(format!(
-                "Unable to find \"{}/{}, Resource={}\" that match label selector \"{}\", field selector \"{}\": {why}",
-                gv.group, gv.version, self.resource.plural, options.label_text, options.field_text
-            ))
-        })?;
+        let mut fields =
+            FieldSelector::parse(&options.field_text, &self.resource).map_err(ApiError::bad_request)?;
+        if !self.path.name.is_empty() {
+            fields.require_name(&self.path.name);
+        }
         Ok(Selection { namespace: self.path.namespace.clone(), labels: options.labels.clone(), fields })
     }
 
@@ -62,6 +66,10 @@ impl Call<'_> {
                 metadata.insert("remainingItemCount".into(), page.remaining.into());
             }
         }
+        if self.resource.is_custom() {
+            // Lists of custom resources always have the field.
+            metadata.entry("continue").or_insert_with(|| "".into());
+        }
         let metadata = Value::Object(metadata);
         Ok(Answer::List { resource: self.resource.clone(), items: page.items, metadata })
     }
@@ -78,7 +86,8 @@ impl Call<'_> {
             let revision = if continuation.revision == 0 { current } else { continuation.revision };
             return Ok((revision, continuation.start));
         }
-        let asked = parse_version(&options.resource_version)?;
+        let asked = parse_version(&options.resource_version)
+            .map_err(|why| ApiError::bad_request(format!("invalid resource version: {why}")))?;
         if asked > current {
             return Err(ApiError::too_large_resource_version(asked, current));
         }
@@ -129,20 +138,22 @@ impl Call<'_> {
     fn token(&self, revision: u64, start: &str) -> String {
         let start = start.strip_prefix(&format!("{}/", self.path.namespace)).unwrap_or(start);
         let token = json!({"v": "meta.k8s.io/v1", "rv": revision, "start": format!("{start}\u{0}")});
-        URL_SAFE_NO_PAD.encode(token.to_string())
+        LENIENT.encode(token.to_string())
     }
 
     fn read_token(&self, token: &str) -> ApiResult<Continuation> {
-        let invalid = || ApiError::bad_request("continue key is not valid: encoded start key does not look like a path");
-        let bytes = URL_SAFE_NO_PAD
-            .decode(token.trim_end_matches('='))
-            .map_err(|_| ApiError::bad_request(format!("continue key is not valid: illegal base64 data at input byte {}", bad_byte(token))))?;
-        let value: Value = serde_json::from_slice(&bytes).map_err(|_| invalid())?;
-        if value["v"] != json!("meta.k8s.io/v1") {
-            return Err(ApiError::bad_request("continue key is not valid: server does not recognize this encoded version \"\""));
+        let invalid =
+            |why: &str| ApiError::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
+        let bytes = LENIENT
+            .decode(token)
+            .map_err(|_| invalid(&format!("illegal base64 data at input byte {}", bad_byte(token))))?;
+        let value = decode::parse(&bytes, decode::Format::Json).map_err(|error| invalid(&error.0))?.value;
+        let version = value["v"].as_str().unwrap_or_default();
+        if version != "meta.k8s.io/v1" {
+            return Err(invalid(&format!("server does not recognize this encoded version {version}")));
         }
         let revision = value["rv"].as_i64().unwrap_or_default();
-        let start = value["start"].as_str().filter(|start| !start.is_empty()).ok_or_else(invalid)?;
+        let start = value["start"].as_str().filter(|start| !start.is_empty()).ok_or_else(|| invalid("encoded start key empty (version meta.k8s.io/v1)"))?;
         let prefix = if self.path.namespace.is_empty() { String::new() } else { format!("{}/", self.path.namespace) };
         let revision = u64::try_from(revision).unwrap_or_default();
         Ok(Continuation { revision, start: format!("{prefix}{start}") })
@@ -153,11 +164,9 @@ impl Call<'_> {
         options.validate(true)?;
         let selection = self.selection(&options)?;
         let include = IncludeObject::parse(self.query.get("includeObject").unwrap_or_default());
-        let asked = parse_version(&options.resource_version)?;
+        let asked = parse_version(&options.resource_version).map_err(ApiError::raw_internal)?;
         let current = self.state.store.revision();
-        if asked > current && options.send_initial_events.is_some() {
-            return Err(ApiError::too_large_resource_version(asked, current));
-        }
+        let from_the_future = asked > current && options.send_initial_events == Some(true);
         // No revision, or 0: first what is there, then what changes.
         let with_initial = options.send_initial_events.unwrap_or(asked == 0);
         let initial = if with_initial { self.page(current, "", &selection, 0)?.items } else { Vec::new() };
@@ -172,6 +181,7 @@ impl Call<'_> {
             after,
             initial,
             mark_initial_end: options.send_initial_events == Some(true) && options.bookmarks,
+            error: from_the_future.then(|| ApiError::too_large_resource_version(asked, current)),
             timeout_seconds: options.timeout_seconds.and_then(|seconds| u64::try_from(seconds).ok()),
         };
         Ok(Answer::Watch(Box::new(Watch::open(self.server, self.state, start))))

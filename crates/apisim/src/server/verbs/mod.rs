@@ -109,7 +109,7 @@ impl<'a> Call<'a> {
             ("pods", "log", Verb::Get) => Some(self.pod_log()),
             (_, "", Verb::Create) if reviews::is_review(&self.resource) => Some(self.review()),
             (_, "" | "status" | "finalize" | "ephemeralcontainers" | "resize" | "approval", _) => None,
-            _ => Some(Err(ApiError::method_not_allowed(Some(&self.resource)))),
+            _ => Some(Err(ApiError::method_not_allowed())),
         }
     }
 
@@ -130,7 +130,7 @@ impl<'a> Call<'a> {
     /// A read "not older than" a revision that does not exist yet times out on the real server.
     fn check_get_version(&self) -> ApiResult<()> {
         let text = self.query.get("resourceVersion").unwrap_or_default();
-        let asked = list::parse_version(text)?;
+        let asked = list::parse_version(text).map_err(ApiError::raw_internal)?;
         let current = self.state.store.revision();
         if asked > current { Err(ApiError::too_large_resource_version(asked, current)) } else { Ok(()) }
     }

@@ -5,13 +5,14 @@ use afloat_apischema::apply::{self, ApplyError};
 use afloat_apischema::decode::{self, FieldValidation, Format};
 use afloat_apischema::field_error::{FieldError, Path};
 use afloat_apischema::patch::{self, PatchError};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::status::{ApiError, ApiResult};
 
 use super::super::answer::Answer;
 use super::Call;
 use super::body::WriteOptions;
+use super::write::metadata_text;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PatchKind {
@@ -31,7 +32,7 @@ impl Call<'_> {
         }
         let old = self.existing(&self.path.name)?;
         let mut value = self.patched(kind, &self.rules.shown(old.value()))?;
-        self.decode_patched(&mut value, &options)?;
+        self.decode_patched(&mut value, kind == PatchKind::Strategic, &options)?;
         self.check_object_namespace(&mut value)?;
         self.check_object_name(&value)?;
         self.track(Some(old.value()), &mut value, &options);
@@ -47,13 +48,11 @@ impl Call<'_> {
             "application/merge-patch+json" => Ok(PatchKind::Merge),
             "application/strategic-merge-patch+json" if !custom => Ok(PatchKind::Strategic),
             "application/apply-patch+yaml" => Ok(PatchKind::Apply),
-            _ => {
-                let strategic = if custom { "" } else { "application/strategic-merge-patch+json, " };
-                Err(ApiError::unsupported_media_type(format!(
-                    "the body of the request was in an unknown format - accepted media types include: \
-                     application/json-patch+json, application/merge-patch+json, {strategic}application/apply-patch+yaml"
-                )))
-            }
+            _ if custom => Err(ApiError::unsupported_media_type(
+                "the body of the request was in an unknown format - accepted media types include: \
+                 application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+            )),
+            _ => Err(ApiError::unsupported_by_router()),
         }
     }
 
@@ -87,6 +86,11 @@ impl Call<'_> {
         if live.is_none() && !self.path.subresource.is_empty() {
             return Err(ApiError::not_found(&self.resource, &self.path.name));
         }
+        let uid = metadata_text(&applied, "uid");
+        if live.is_none() && !uid.is_empty() {
+            let why = format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
+            return Err(ApiError::conflict(&self.resource, &self.path.name, &why));
+        }
         let merged = {
             let (api_version, time) = (self.resource.gv.api_version(), self.timestamp());
             let manager = self.manager(options, &api_version, &time);
@@ -96,8 +100,7 @@ impl Call<'_> {
             apply::apply(schema, live.as_deref(), &applied, &manager, options.force, reset.as_ref())
         };
         let mut value = merged.map_err(apply_refused)?;
-        // Unknown fields were refused above; what decoding finds now is nobody's doing.
-        self.rules.decode(&mut value)?;
+        self.rules.decode_applied(&mut value)?;
         self.check_object_namespace(&mut value)?;
         let (code, object) = match live {
             Some(old) => (200, self.store_changed(&old, value, options)?),
@@ -108,9 +111,22 @@ impl Call<'_> {
 
     /// The configuration that is applied: YAML, of the right kind and name.
     fn applied_object(&mut self, options: &WriteOptions) -> ApiResult<Value> {
-        let read = decode::parse(self.body, Format::Yaml)
-            .map_err(|error| ApiError::bad_request(format!("error decoding YAML: {error}")))?;
-        let mut applied = read.value;
+        let read = decode::parse(self.body, Format::Yaml).map_err(|error| {
+            ApiError::bad_request(format!("error decoding YAML: error converting YAML to JSON: {error}"))
+        })?;
+        let applied = if read.value.is_null() { json!({}) } else { read.value };
+        if !applied.is_object() {
+            let found = match applied {
+                Value::Array(_) => "array",
+                Value::String(_) => "string",
+                Value::Bool(_) => "bool",
+                _ => "number",
+            };
+            return Err(ApiError::bad_request(format!(
+                "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {found} into \
+                 Go value of type map[string]interface {{}}"
+            )));
+        }
         if let Some(duplicates) = read.yaml_duplicates {
             match options.validation {
                 FieldValidation::Strict => {
@@ -121,30 +137,20 @@ impl Call<'_> {
             }
         }
         self.check_applied_type(&applied)?;
-        self.check_object_namespace(&mut applied)?;
         self.check_object_name(&applied)?;
-        if let Some(metadata) = applied.get_mut("metadata").and_then(Value::as_object_mut) {
-            metadata.insert("name".into(), self.path.name.as_str().into());
-        }
+        // Only looked at: what is applied stays as it was sent, the namespace is filled in after the merge.
+        self.check_object_namespace(&mut applied.clone())?;
         Ok(applied)
     }
 
     fn check_applied_type(&self, applied: &Value) -> ApiResult<()> {
-        let text = |key: &str| applied.get(key).and_then(Value::as_str).unwrap_or_default();
-        let expected = self.resource.gv.api_version();
-        if !applied.is_object() || text("kind").is_empty() || text("apiVersion").is_empty() {
-            let missing = if text("kind").is_empty() { "Kind" } else { "apiVersion" };
-            let quoted = afloat_apischema::field_error::go_quote(&applied.to_string());
-            return Err(ApiError::bad_request(format!("Object '{missing}' is missing in {quoted}")));
+        let text = |key: &str| applied[key].as_str().unwrap_or_default();
+        let (api_version, kind) = (text("apiVersion"), text("kind"));
+        if api_version == self.resource.gv.api_version() && kind == self.resource.kind {
+            return Ok(());
         }
-        if text("apiVersion") != expected || text("kind") != self.resource.kind {
-            return Err(ApiError::bad_request(format!(
-                "invalid object type: /{}, Kind={}",
-                text("apiVersion").replace('/', ", Version="),
-                text("kind")
-            )));
-        }
-        Ok(())
+        let group = if api_version.contains('/') { "" } else { "/" };
+        Err(ApiError::bad_request(format!("invalid object type: {group}{api_version}, Kind={kind}")))
     }
 }
 

@@ -25,7 +25,7 @@ impl Call<'_> {
                 "incomplete": false,
             }),
             "TokenReview" => json!({"authenticated": false, "user": {}}),
-            _ => return Err(ApiError::method_not_allowed(Some(&self.resource))),
+            _ => return Err(ApiError::method_not_allowed()),
         };
         if let Some(fields) = value.as_object_mut() {
             fields.insert("apiVersion".into(), self.resource.gv.api_version().into());

@@ -60,7 +60,7 @@ impl Call<'_> {
         let old = self.existing(&self.path.name)?;
         let scale = if verb == Verb::Patch { self.patched_scale(&old)? } else { self.sent_scale()? };
         let replicas = scale["spec"]["replicas"].as_i64().unwrap_or_default();
-        if replicas < 0 {
+        if replicas < 0 && !self.resource.is_custom() {
             let path = Path::new("spec").child("replicas");
             let error = FieldError::invalid(&path, replicas, "must be greater than or equal to 0");
             return Err(ApiError::invalid("autoscaling", "Scale", &self.path.name, &[error]));
@@ -70,8 +70,15 @@ impl Call<'_> {
             return Err(ApiError::modified(&self.resource, &self.path.name));
         }
         let mut value = old.value().clone();
-        set_at(&mut value, &self.scale_paths().spec_replicas, replicas.into());
+        let place = self.scale_paths().spec_replicas;
+        set_at(&mut value, &place, replicas.into());
+        if replicas < 0 {
+            let mut errors = self.rules.validate_update("scale", &value, old.value()).errors;
+            errors.push(FieldError::invalid(&Path::new(&place), replicas, "should be a non-negative integer"));
+            return Err(self.invalid(&self.path.name, &errors));
+        }
         self.track(Some(old.value()), &mut value, &options);
+        forget_scale_times(&mut value);
         let object = self.store_changed(&old, value, &options)?;
         Ok(Answer::ok(self.scale_of(&object)))
     }
@@ -120,9 +127,20 @@ fn set_at(value: &mut Value, path: &str, new: Value) {
     *place = new;
 }
 
-/// A label selector in its text form.
+/// Upstream maps ownership between the scale and its object, and does not carry the time over.
+fn forget_scale_times(value: &mut Value) {
+    for entry in value["metadata"]["managedFields"].as_array_mut().into_iter().flatten() {
+        if let Some(entry) = entry.as_object_mut().filter(|entry| entry.get("subresource") == Some(&json!("scale"))) {
+            entry.remove("time");
+        }
+    }
+}
+
+/// A label selector in its text form; replication controllers have a plain map.
 fn selector_text(selector: &Value) -> String {
-    let labels = selector["matchLabels"].as_object().into_iter().flatten();
+    let plain = selector.get("matchLabels").is_none() && selector.get("matchExpressions").is_none();
+    let labels = if plain { selector } else { &selector["matchLabels"] };
+    let labels = labels.as_object().into_iter().flatten();
     let mut terms: Vec<String> =
         labels.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
     for expression in selector["matchExpressions"].as_array().into_iter().flatten() {

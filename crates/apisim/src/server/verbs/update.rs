@@ -15,9 +15,6 @@ impl Call<'_> {
         let options = self.write_options("UpdateOptions")?;
         let mut value = self.read_object(&options)?;
         self.check_object_namespace(&mut value)?;
-        if metadata_text(&value, "name").is_empty() {
-            return Err(self.name_missing());
-        }
         self.check_object_name(&value)?;
         let Some(old) = self.lookup(&self.path.name).cloned() else { return self.create_by_update(value) };
         self.check_uid(&old, &value)?;
@@ -27,17 +24,6 @@ impl Call<'_> {
         self.track(Some(old.value()), &mut value, &options);
         let object = self.store_changed(&old, value, &options)?;
         Ok(Answer::Object { code: 200, resource: self.resource.clone(), object })
-    }
-
-    fn name_missing(&self) -> ApiError {
-        use afloat_apischema::field_error::{FieldError, Path};
-        if !self.resource.is_custom() && self.path.subresource.is_empty() {
-            return ApiError::bad_request(format!(
-                "the name of the object ( based on URL) was undeterminable: name must be provided"
-            ));
-        }
-        let path = Path::new("metadata").child("name");
-        ApiError::invalid("", "", "", &[FieldError::required(&path, "name is required")])
     }
 
     /// A few kinds are created when they are not there.

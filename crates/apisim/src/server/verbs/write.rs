@@ -6,8 +6,7 @@ use std::sync::Arc;
 use afloat_apischema::apply::{self, Manager};
 use afloat_apischema::builtin::admission::Lookup;
 use afloat_apischema::crd::{self, Verdict};
-use afloat_apischema::field_error::{FieldError, Path};
-use afloat_apischema::structural::object_meta;
+use afloat_apischema::field_error::{FieldError, Path, go_quote};
 use serde_json::{Map, Value};
 
 use crate::status::{ApiError, ApiResult};
@@ -81,7 +80,7 @@ impl Call<'_> {
     pub(super) fn store_new(&mut self, mut value: Value, options: &WriteOptions) -> ApiResult<Arc<Object>> {
         self.check_namespace(&value)?;
         self.rules.to_stored(&mut value);
-        if !metadata_text(&value, "resourceVersion").is_empty() {
+        if !matches!(metadata_text(&value, "resourceVersion"), "" | "0") {
             return Err(ApiError::raw_internal("resourceVersion should not be set on objects to be created"));
         }
         let uid = self.state.identities.uid();
@@ -95,13 +94,15 @@ impl Call<'_> {
             return Err(self.taken(&value, &name));
         }
         self.check_size(&value)?;
-        if self.resource.kind == "CustomResourceDefinition" {
-            self.establish(&mut value);
-        }
-        Ok(self.commit(&name, value, options.dry_run))
+        let object = self.commit(&name, value, options.dry_run);
+        self.establish(&object, options.dry_run);
+        Ok(object)
     }
 
     fn taken(&self, value: &Value, name: &str) -> ApiError {
+        if self.lookup(name).is_some_and(|object| object.is_terminating()) {
+            return ApiError::being_deleted(&self.resource, name);
+        }
         if metadata_text(value, "generateName").is_empty() {
             ApiError::already_exists(&self.resource, name)
         } else {
@@ -133,7 +134,7 @@ impl Call<'_> {
         if namespaced {
             metadata.insert("namespace".into(), namespace.into());
         }
-        for server_owned in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"] {
+        for server_owned in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion"] {
             metadata.remove(server_owned);
         }
     }
@@ -212,12 +213,7 @@ impl Call<'_> {
         let endpoint = self.path.subresource.as_str();
         self.rules.prepare_update(endpoint, &mut new, old.value(), &now);
         keep_identity(&mut new, old.value());
-        let mut verdict = self.rules.validate_update(endpoint, &new, old.value());
-        // What holds for every kind is checked before what the kind itself asks for, and both are reported.
-        let (meta, old_meta) = (&new["metadata"], &old.value()["metadata"]);
-        let mut errors = object_meta::validate_common_update(meta, old_meta, self.resource.namespaced);
-        errors.append(&mut verdict.errors);
-        verdict.errors = errors;
+        let verdict = self.rules.validate_update(endpoint, &new, old.value());
         self.heed(&name, verdict)?;
         self.rules.settle(&mut new);
         apply::keep_times_of_noop(old.value(), &mut new);
@@ -225,13 +221,12 @@ impl Call<'_> {
             return Ok(old.clone());
         }
         self.check_size(&new)?;
-        if self.resource.kind == "CustomResourceDefinition" {
-            self.establish(&mut new);
-        }
         if ends_deletion(&new, old.value()) {
             return Ok(self.finish_deletion(&name, new, options.dry_run));
         }
-        Ok(self.commit(&name, new, options.dry_run))
+        let object = self.commit(&name, new, options.dry_run);
+        self.establish(&object, options.dry_run);
+        Ok(object)
     }
 
     /// An update says which version it is based on, or, for most built-in kinds, nothing.
@@ -240,12 +235,15 @@ impl Call<'_> {
         let current = old.revision();
         let parsed: u64 = match given.as_str() {
             "" => 0,
-            text => text.parse().map_err(|_| ApiError::modified(&self.resource, old.name()))?,
+            text => text.parse().map_err(|_| {
+                ApiError::raw_internal(format!("strconv.ParseUint: parsing {}: invalid syntax", go_quote(text)))
+            })?,
         };
         if parsed == 0 && !self.rules.updates_unconditionally() {
             let path = Path::new("metadata").child("resourceVersion");
             let error = FieldError::invalid(&path, 0, "must be specified for an update");
-            return Err(self.invalid(old.name(), &[error]));
+            // Upstream puts the plural where the kind belongs.
+            return Err(ApiError::invalid(&self.resource.gv.group, &self.resource.plural, old.name(), &[error]));
         }
         if parsed != 0 && parsed != current {
             return Err(ApiError::modified(&self.resource, old.name()));
@@ -288,23 +286,25 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// The names and establishing controllers run inside the real server; here they run within the write.
-    fn establish(&self, value: &mut Value) {
-        let others: Vec<Value> = self
-            .state
-            .store
-            .objects(&self.table)
-            .filter(|object| object.name() != metadata_text(value, "name"))
-            .map(|object| object.value().clone())
-            .collect();
-        crd::establish(value, &others, &self.timestamp());
+    /// The names and establishing controllers run inside the real server: right after a definition is written they
+    /// write it again, accepted and established.
+    fn establish(&mut self, definition: &Object, dry_run: bool) {
+        if dry_run || self.resource.kind != "CustomResourceDefinition" {
+            return;
+        }
+        let others = self.state.store.objects(&self.table).filter(|object| object.name() != definition.name());
+        let others: Vec<Value> = others.map(|object| object.value().clone()).collect();
+        let mut value = definition.value().clone();
+        if crd::establish(&mut value, &others, &self.timestamp()) {
+            self.state.write(&self.table, "", definition.name(), value);
+        }
     }
 }
 
-/// The n-th address of the usual service network.
+/// The n-th address of the real server's default service network; the first is its own.
 fn service_address(number: u32) -> String {
     let host = number + 1;
-    format!("10.96.{}.{}", (host >> 8) & 0xff, host & 0xff)
+    format!("10.0.{}.{}", (host >> 8) & 0xff, host & 0xff)
 }
 
 fn set_generation_of(new: &mut Value, old: &Value) {
