@@ -35,7 +35,7 @@ impl Patterns {
                 r"(current: |ResourceVersion in object meta: |ResourceVersion in precondition: |ResourceVersion in the precondition \(|ResourceVersion in record \()\d+",
             )?,
             too_old: compile(r"too old resource version: \d+ \(\d+\)")?,
-            service_address: compile(r"\b10\.96\.\d+\.\d+\b")?,
+            service_address: compile(r"\b10\.0\.0\.\d+\b")?,
         })
     }
 }
@@ -82,13 +82,45 @@ impl<'a> Masker<'a> {
                 ("metadata", Value::Object(metadata)) => self.metadata(metadata, is_collection(fields)),
                 ("rows", Value::Array(rows)) => self.rows(rows, fields),
                 ("nodePort" | "healthCheckNodePort", Value::Number(_)) => Value::from("<port>"),
+                // Where the server itself listens, in the Service `kubernetes`.
+                ("targetPort", Value::Number(port))
+                    if port.as_u64().is_some_and(|port| port == 6443 || port > 32_767) =>
+                {
+                    Value::from("<port>")
+                }
                 ("causes", Value::Array(causes)) => self.causes(causes),
                 _ => self.value(field),
             };
             // The keys of field sets name list items, by uid in the case of owners.
             out.insert(self.text(key), masked);
         }
-        Value::Object(out)
+        let mut out = Value::Object(out);
+        if out["kind"] == "Status" {
+            Self::in_order(&mut out);
+        }
+        out
+    }
+
+    /// The properties of a custom resource are checked in the order of a Go map: which of several problems is told first is chance.
+    fn in_order(status: &mut Value) {
+        let group = status["details"]["group"].as_str().unwrap_or_default();
+        let message = status["message"].as_str().unwrap_or_default();
+        let custom = group.contains('.') && !group.ends_with("k8s.io");
+        let Some((start, _)) = message.split_once(" is invalid: [").filter(|_| custom) else {
+            return;
+        };
+        let start = start.to_owned();
+        let Some(causes) = status["details"]["causes"].as_array_mut() else {
+            return;
+        };
+        causes.sort_by_key(ToString::to_string);
+        let told = causes.iter().map(|cause| {
+            let text = |key: &str| cause[key].as_str().unwrap_or_default();
+            format!("{}: {}", text("field"), text("message"))
+        });
+        let mut told: Vec<String> = told.collect();
+        told.dedup();
+        status["message"] = Value::from(format!("{start} is invalid: [{}]", told.join(", ")));
     }
 
     /// Conflicts with several managers come in the order of a Go map, which is chance.
@@ -213,5 +245,53 @@ fn collect_revisions(value: &Value, into: &mut BTreeSet<u64>) {
         }
         Value::Array(items) => items.iter().for_each(|item| collect_revisions(item, into)),
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn masked(value: &Value) -> Value {
+        let patterns = Patterns::new().unwrap();
+        let now: Timestamp = "2026-01-02T03:04:05Z".parse().unwrap();
+        Masker::new(&patterns, now, [value].into_iter()).value(value)
+    }
+
+    #[test]
+    fn what_must_differ_is_masked_and_the_rest_is_not() {
+        let object = json!({"kind": "Pod", "metadata": {
+            "name": "gen-x5f2k", "uid": "0a1b2c3d-0000-4000-8000-000000000001", "resourceVersion": "17",
+            "creationTimestamp": "2026-01-02T03:04:01Z", "deletionTimestamp": "2026-01-02T03:04:35Z",
+        }, "spec": {"when": "2001-01-01T00:00:00Z", "resourceVersion": "17"}});
+        let expected = json!({"kind": "Pod", "metadata": {
+            "name": "gen-<random>", "uid": "<uid 1>", "resourceVersion": "<revision 1>",
+            "creationTimestamp": "<now>", "deletionTimestamp": "<now+30>",
+        }, "spec": {"when": "2001-01-01T00:00:00Z", "resourceVersion": "17"}});
+        assert_eq!(masked(&object), expected);
+    }
+
+    #[test]
+    fn revisions_keep_their_order() {
+        let object = |revision: &str| json!({"kind": "Pod", "metadata": {"name": "a", "resourceVersion": revision}});
+        let list = json!({"kind": "PodList", "metadata": {"resourceVersion": "50"}, "items": [object("9"), object("30"), object("9")]});
+        let list = masked(&list);
+        let ranks = ["/items/0", "/items/1", "/items/2"]
+            .map(|item| list.pointer(item).unwrap()["metadata"]["resourceVersion"].clone());
+        assert_eq!(ranks, ["<revision 1>", "<revision 2>", "<revision 1>"]);
+        assert_eq!(list["metadata"]["resourceVersion"], "<revision>");
+    }
+
+    #[test]
+    fn problems_of_custom_resources_have_no_order() {
+        let status = |first: &str, second: &str, group: &str| {
+            json!({"kind": "Status", "message": format!("W \"a\" is invalid: [{first}: no, {second}: no]"), "details": {
+                "group": group, "causes": [{"field": first, "message": "no"}, {"field": second, "message": "no"}],
+            }})
+        };
+        assert_eq!(masked(&status("a", "b", "x.dev")), masked(&status("b", "a", "x.dev")));
+        assert_ne!(masked(&status("a", "b", "apps")), masked(&status("b", "a", "apps")));
     }
 }

@@ -53,7 +53,7 @@ pub(crate) fn apiserver(folder: &Path, etcd: SocketAddr, secure: SocketAddr) -> 
         "--service-account-issuer=https://kubernetes.default".to_owned(),
         file("service-account-key-file", "service-account.pub"),
         file("service-account-signing-key-file", "service-account.key"),
-        "--service-cluster-ip-range=10.96.0.0/16".to_owned(),
+        "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
         "--allow-privileged=true".to_owned(),
         // The endpoint of the `kubernetes` Service must not be a loopback address; nothing here uses it.
         "--endpoint-reconciler-type=none".to_owned(),
