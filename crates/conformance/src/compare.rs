@@ -83,6 +83,20 @@ fn values(path: &str, real: &Value, sim: &Value, found: &mut Found) {
                 values(&format!("{path}[{index}]"), value, other, found);
             }
         }
+        // Only where they part: what is equal before and after would hide it.
+        (Value::Array(left), Value::Array(right)) => {
+            let shorter = left.len().min(right.len());
+            let before = left.iter().zip(right).take_while(|(one, other)| one == other).count();
+            let after = left
+                .iter()
+                .rev()
+                .zip(right.iter().rev())
+                .take_while(|(one, other)| one == other)
+                .count();
+            let after = after.min(shorter - before);
+            let rest = |items: &[Value]| Some(Value::from(&items[before..items.len() - after]));
+            found.push((format!("{path}[{before}..]"), rest(left), rest(right)));
+        }
         _ if real == sim => {}
         _ => found.push((path.to_owned(), Some(real.clone()), Some(sim.clone()))),
     }
@@ -111,7 +125,10 @@ mod tests {
     #[test]
     fn lists_of_different_length_are_one_difference() {
         let mut found = Vec::new();
-        values("events", &json!([1, 2]), &json!([1]), &mut found);
-        assert_eq!(found, [("events".to_owned(), Some(json!([1, 2])), Some(json!([1])))]);
+        values("events", &json!([1, 2, 3, 4]), &json!([1, 5, 4]), &mut found);
+        assert_eq!(
+            found,
+            [("events[1..]".to_owned(), Some(json!([2, 3])), Some(json!([5])))]
+        );
     }
 }

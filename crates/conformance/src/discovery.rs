@@ -45,6 +45,8 @@ fn identity(entry: &Value) -> Option<&str> {
         .iter()
         .find_map(|key| entry[key].as_str())
         .or_else(|| entry["metadata"]["name"].as_str())
+        // The core group has no name.
+        .or_else(|| entry.get("versions").map(|_| ""))
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! Masks what two equal servers must differ in: uids (numbered in order of appearance), resourceVersions of objects (ranked, so that order and
-//! equality stay visible), times near now (with their distance in half minutes), continue tokens, ages in tables, random name suffixes, addresses
+//! equality stay visible), times of this run (those to come with their distance in half minutes), continue tokens, ages in tables, random name suffixes, addresses
 //! that a server picks. Everything else is left as it is.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +20,7 @@ pub(crate) struct Patterns {
     revisions_in_text: Regex,
     too_old: Regex,
     service_address: Regex,
+    node_port: Regex,
 }
 
 impl Patterns {
@@ -36,6 +37,7 @@ impl Patterns {
             )?,
             too_old: compile(r"too old resource version: \d+ \(\d+\)")?,
             service_address: compile(r"\b10\.0\.0\.\d+\b")?,
+            node_port: compile(r":3[0-2]\d{3}/(TCP|UDP|SCTP)")?,
         })
     }
 }
@@ -209,15 +211,16 @@ impl<'a> Masker<'a> {
             .into_owned()
     }
 
-    /// A time that is near now, in steps of half a minute, in the form it had; any other is data.
+    /// A time of this run, one that is to come in steps of half a minute, in the form it had; any other is data.
     fn time(&self, text: &str) -> String {
         let Ok(time) = text.parse::<Timestamp>() else {
             return text.to_owned();
         };
         let form = if text.contains('.') { " micro" } else { "" };
         match time.as_second() - self.now.as_second() {
-            -14..=14 => format!("<now{form}>"),
-            distance @ -600..=600 => format!("<now{:+}{form}>", (distance + 15 * distance.signum()) / 30 * 30),
+            // How long ago within this run says nothing: one server may be slower than the other.
+            -3600..=14 => format!("<now{form}>"),
+            distance @ 15..=600 => format!("<now{:+}{form}>", (distance + 15) / 30 * 30),
             _ => text.to_owned(),
         }
     }
