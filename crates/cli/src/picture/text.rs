@@ -53,7 +53,7 @@ pub fn lines(picture: &Picture, layout: Layout) -> Vec<String> {
     // The nodes matter most, then budgets, then events; each gives way to the one before it.
     let mut left = height.saturating_sub(lines.len() + 1);
     lines.push(String::new());
-    for block in [clip(nodes, left, "nodes"), section(budgets), section(events)] {
+    for block in [clip(nodes, left, layout.width), section(budgets), section(events)] {
         if block.len() <= left {
             left -= block.len();
             lines.extend(block);
@@ -74,11 +74,11 @@ fn section(block: Vec<String>) -> Vec<String> {
 }
 
 /// Cuts a table to a height and says what is missing.
-fn clip(mut block: Vec<String>, height: usize, what: &str) -> Vec<String> {
+fn clip(mut block: Vec<String>, height: usize, width: usize) -> Vec<String> {
     if block.len() > height && height > 2 {
         let hidden = block.len() - (height - 1);
         block.truncate(height - 1);
-        block.push(format!("  … and {hidden} more {what}"));
+        block.push(cut(&format!("  … and {hidden} more nodes"), width));
     }
     block
 }
@@ -197,12 +197,13 @@ fn event_lines(events: &[EventRow], layout: Layout) -> Vec<String> {
     let newest_first = events.iter().rev().map(|event| {
         let mark = if event.warning { "!" } else { " " };
         let object = pad(&cut(&event.object, width), width);
-        let line = format!(
-            "{mark} {}  {object}  {}: {}",
-            clock(event.time),
-            event.reason,
-            event.message
-        );
+        // "Started: Started container web" would say it twice.
+        let reason = if event.message.starts_with(&event.reason) {
+            String::new()
+        } else {
+            format!("{}: ", event.reason)
+        };
+        let line = format!("{mark} {}  {object}  {reason}{}", clock(event.time), event.message);
         let tone = if event.warning { Tone::Careful } else { Tone::Plain };
         paint(&cut(&line, layout.width), tone, layout.colour)
     });

@@ -85,13 +85,16 @@ impl Scenario {
     pub fn describe(self, shape: &Shape) -> Cluster {
         let mut machines = machines::machines(shape);
         if shape.workers == 0 {
-            // Nowhere else to go: kubeadm users remove the taint by hand then.
+            // Nowhere else to go: kubeadm users remove the taint by hand then, and take a bigger machine.
             for machine in &mut machines {
                 machine.schedulable = true;
+                machine.cpus *= 2;
+                machine.memory_gib *= 2;
             }
         }
         let mut objects = workloads::system(&shape.version);
-        objects.extend(workloads::shop());
+        let homes = machines.iter().filter(|machine| machine.schedulable).count();
+        objects.extend(workloads::shop(homes));
         match self {
             Self::Default | Self::SingleNode => {}
             Self::StuckPdb => objects.extend(workloads::stuck()),
@@ -144,6 +147,11 @@ mod tests {
     fn every_object_of_every_scenario_can_be_made_once() {
         for scenario in Scenario::ALL {
             let cluster = scenario.describe(&scenario.default_shape());
+            assert!(
+                cluster.machines.iter().any(|machine| machine.schedulable),
+                "{}",
+                scenario.name()
+            );
             let mut paths = BTreeSet::new();
             let mut namespaces = BTreeSet::from(["kube-system".to_owned(), "default".to_owned()]);
             for object in &cluster.objects {
@@ -164,6 +172,24 @@ mod tests {
                 }
             }
             assert_eq!(Scenario::by_name(scenario.name()), Some(*scenario));
+        }
+    }
+
+    #[test]
+    fn pods_that_keep_apart_are_no_more_than_the_machines() {
+        for (control_planes, workers, members) in [(3, 5, 3), (3, 2, 2), (1, 0, 1), (3, 0, 3)] {
+            let shape = Shape {
+                control_planes,
+                workers,
+                ..Shape::default()
+            };
+            let objects = Scenario::Default.describe(&shape).objects;
+            let database = objects.iter().find(|object| object["kind"] == "StatefulSet");
+            assert_eq!(
+                database.map(|set| &set["spec"]["replicas"]),
+                Some(&serde_json::json!(members)),
+                "{shape:?}"
+            );
         }
     }
 

@@ -88,8 +88,8 @@ pub(super) fn system(version: &str) -> Vec<Value> {
     ]
 }
 
-/// A shop, its data, its monitoring.
-pub(super) fn shop() -> Vec<Value> {
+/// A shop, its data, its monitoring, for a cluster with so many machines that take pods.
+pub(super) fn shop(homes: usize) -> Vec<Value> {
     let mut web = deployment(
         "shop",
         "web",
@@ -127,16 +127,18 @@ pub(super) fn shop() -> Vec<Value> {
         budget("shop", "checkout", "minAvailable", &json!(1)),
         import,
     ]);
-    objects.extend(data());
+    objects.extend(data(homes));
     objects.extend(monitoring());
     objects
 }
 
-fn data() -> Vec<Value> {
+fn data(homes: usize) -> Vec<Value> {
+    // Its members keep apart: one more than there are machines would wait for ever.
+    let members = u32::try_from(homes.clamp(1, 3)).unwrap_or(1);
     let mut database = apart(deployment(
         "data",
         "db",
-        3,
+        members,
         &container("db", "example.org/data/db:16.4", "500m", "1Gi"),
     ));
     database["kind"] = "StatefulSet".into();
