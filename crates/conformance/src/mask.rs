@@ -205,10 +205,8 @@ impl<'a> Masker<'a> {
         let revised = patterns
             .too_old
             .replace_all(&revised, "too old resource version: <revision> (<revision>)");
-        patterns
-            .service_address
-            .replace_all(&revised, "<service address>")
-            .into_owned()
+        let addressed = patterns.service_address.replace_all(&revised, "<service address>");
+        patterns.node_port.replace_all(&addressed, ":<port>/$1").into_owned()
     }
 
     /// A time of this run, one that is to come in steps of half a minute, in the form it had; any other is data.

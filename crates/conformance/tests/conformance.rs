@@ -17,6 +17,7 @@ fn nothing() -> Plan {
     }
 }
 
+#[allow(clippy::panic, reason = "the way in which a test fails")]
 fn run(plan: &Plan) -> afloat_conformance::report::Report {
     let report =
         suite::run(plan, &mut |_| {}).unwrap_or_else(|error| panic!("the servers could not be compared: {error}"));

@@ -238,10 +238,10 @@ async fn watchers(count: usize, writes: usize) -> Result<Vec<Figure>, Failure> {
     let server = ApiServer::new(Options::default());
     send(&server, "POST", "/api/v1/nodes?fieldManager=kubelet", &node(0))?;
     let written: Arc<Mutex<Vec<Instant>>> = Arc::default();
-    let path = format!("/api/v1/nodes?watch=true&resourceVersion={}", server.revision());
+    let followed = format!("/api/v1/nodes?watch=true&resourceVersion={}", server.revision());
     let mut followers = Vec::new();
     for _ in 0..count {
-        let ReplyBody::Watch(watch) = server.handle(request("GET", &path, &Value::Null)?).body else {
+        let ReplyBody::Watch(watch) = server.handle(request("GET", &followed, &Value::Null)?).body else {
             return Err("no watch was opened".into());
         };
         followers.push(tokio::spawn(follow(watch, Arc::clone(&written), writes)));

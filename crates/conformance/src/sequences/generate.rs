@@ -45,7 +45,7 @@ impl Place<'_> {
 
     /// Answers are kept in two places in turn, so that some are stale.
     fn slot(&self, turn: usize) -> String {
-        format!("{}-{}-{}", self.kind.kind, self.name, turn % 2)
+        format!("{}-{}-{}", self.kind.name, self.name, turn % 2)
     }
 }
 
@@ -78,7 +78,7 @@ pub(crate) fn sequence(universe: &[Kind], seed: u64) -> Sequence {
     let start = kinds
         .iter()
         .map(|kind| Step {
-            keep: Some(format!("start-{}", kind.kind)),
+            keep: Some(format!("start-{}", kind.name)),
             ..request(format!("GET {}", everything(kind, "")))
         })
         .collect();
@@ -90,7 +90,7 @@ pub(crate) fn sequence(universe: &[Kind], seed: u64) -> Sequence {
             ..request(format!("POST {}", kind.collection))
         });
         end.push(request(format!("GET {}", everything(kind, ""))));
-        let since = format!("resourceVersion=${{start-{}.metadata.resourceVersion}}", kind.kind);
+        let since = format!("resourceVersion=${{start-{}.metadata.resourceVersion}}", kind.name);
         let watch = request(format!("WATCH {}", everything(kind, &since)));
         end.push(Step {
             until: Some(last.object_name()),
@@ -115,7 +115,7 @@ fn everything(kind: &Kind, query: &str) -> String {
 /// A whole object around its content.
 fn named(place: Place<'_>, mut content: Value) -> Value {
     content["apiVersion"] = Value::from(place.kind.api_version.clone());
-    content["kind"] = Value::from(place.kind.kind.clone());
+    content["kind"] = Value::from(place.kind.name.clone());
     content["metadata"]["name"] = Value::from(place.object_name());
     if place.kind.cluster_wide {
         content["metadata"]["labels"]["run"] = Value::from("$ns");
@@ -129,7 +129,7 @@ impl<'a> Generator<'a> {
         let kind = self.kinds[self.rng.usize(..self.kinds.len())];
         let name = NAMES[self.rng.usize(..NAMES.len())];
         let place = Place { kind, name };
-        let known = (kind.kind.clone(), name);
+        let known = (kind.name.clone(), name);
         if !self.made.contains(&known) && self.one_in(2) {
             self.made.push(known);
             return if self.one_in(3) {
@@ -359,7 +359,7 @@ impl<'a> Generator<'a> {
     }
 
     fn status(&mut self, place: Place<'_>) -> Step {
-        let path = format!("{}/status", place.path());
+        let target = format!("{}/status", place.path());
         let mut content = json!({});
         let pieces: Vec<_> = place.kind.status.iter().collect();
         for _ in 0..self.rng.usize(1..=3) {
@@ -381,26 +381,26 @@ impl<'a> Generator<'a> {
                 let query = self.apply_query();
                 Step {
                     apply: Some(named(place, content)),
-                    ..self.request(place, "PATCH", &path, &query)
+                    ..self.request(place, "PATCH", &target, &query)
                 }
             }
             3..5 => {
                 let body = json!({"$of": place.slot(self.rng.usize(..2)), "$with": content});
                 Step {
                     body: Some(body),
-                    ..self.request(place, "PUT", &path, &manager)
+                    ..self.request(place, "PUT", &target, &manager)
                 }
             }
             5..7 if !place.kind.strategic_status.is_empty() => {
                 let patch = self.pick(&place.kind.strategic_status).clone();
                 Step {
                     strategic: Some(patch),
-                    ..self.request(place, "PATCH", &path, &manager)
+                    ..self.request(place, "PATCH", &target, &manager)
                 }
             }
             _ => Step {
                 merge: Some(content),
-                ..self.request(place, "PATCH", &path, &manager)
+                ..self.request(place, "PATCH", &target, &manager)
             },
         }
     }
@@ -445,7 +445,7 @@ impl<'a> Generator<'a> {
     }
 
     fn delete_collection(&mut self, place: Place<'a>) -> Step {
-        self.made.retain(|(kind, _)| *kind != place.kind.kind);
+        self.made.retain(|(kind, _)| *kind != place.kind.name);
         Step {
             action: format!("DELETE {}", everything(place.kind, "")),
             ..Step::default()

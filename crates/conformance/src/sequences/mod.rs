@@ -78,9 +78,9 @@ pub(crate) fn run(
     });
     let mut findings = findings.into_iter().collect::<Result<Vec<_>, _>>()?;
     findings.sort_by_key(|(seed, _)| *seed);
-    findings
-        .into_iter()
-        .for_each(|(_, finding)| report.add_sequence(finding));
+    for (_, finding) in findings {
+        report.add_sequence(finding);
+    }
     Ok(())
 }
 
@@ -110,8 +110,8 @@ impl Shared<'_> {
         Ok((
             seed,
             Finding {
-                steps,
                 requests,
+                steps,
                 ..Finding::new(format!("sequence/{seed}"), outcome)
             },
         ))

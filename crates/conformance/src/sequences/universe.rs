@@ -11,7 +11,8 @@ use crate::{Error, case::Step};
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct Kind {
-    pub(crate) kind: String,
+    #[serde(rename = "kind")]
+    pub(crate) name: String,
     pub(crate) api_version: String,
     /// The path of its collection.
     pub(crate) collection: String,
@@ -73,9 +74,9 @@ mod tests {
                     .chain(kind.status.keys())
                     .all(|place| place.starts_with('/')),
                 "{}",
-                kind.kind
+                kind.name
             );
-            assert!(!kind.json.is_empty() && !kind.strategic.is_empty(), "{}", kind.kind);
+            assert!(!kind.json.is_empty() && !kind.strategic.is_empty(), "{}", kind.name);
         }
     }
 
