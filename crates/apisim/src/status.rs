@@ -215,6 +215,10 @@ impl ApiError {
         Self::new(406, "NotAcceptable", message, None)
     }
 
+    pub fn not_acceptable_text(message: impl Into<String>) -> Self {
+        Self::new(406, "NotAcceptable", message, None)
+    }
+
     pub fn unsupported_media_type(message: impl Into<String>) -> Self {
         Self::new(415, "UnsupportedMediaType", message, None)
     }

@@ -278,8 +278,8 @@ fn nested<'v>(
     for name in path.split('.') {
         let Value::Object(fields) = current else {
             return Err(format!(
-                ".{path} accessor error: {} is of the type {}, expected map[string]interface {{}}",
-                crate::field_error::go_json(current),
+                ".{path} accessor error: {} is of the type {}, expected map[string]interface{{}}",
+                crate::field_error::go_print(current),
                 go_type(current)
             ));
         };

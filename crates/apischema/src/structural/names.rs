@@ -53,7 +53,7 @@ fn mask_trailing_dash(name: &str) -> String {
 }
 
 pub fn dns_subdomain(value: &str) -> Vec<String> {
-    let mut complaints = too_long(value, 253);
+    let mut complaints = too_long(value, 253, "characters");
     if !is_dns_subdomain(value) {
         complaints.push(regex_complaint(
             "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must \
@@ -66,7 +66,7 @@ pub fn dns_subdomain(value: &str) -> Vec<String> {
 }
 
 pub fn dns_label(value: &str) -> Vec<String> {
-    let mut complaints = too_long(value, 63);
+    let mut complaints = too_long(value, 63, "characters");
     if !is_dns_label(value) {
         complaints.push(if is_dns_subdomain(value) {
             "must not contain dots".to_owned()
@@ -83,7 +83,7 @@ pub fn dns_label(value: &str) -> Vec<String> {
 }
 
 pub fn dns_1035_label(value: &str) -> Vec<String> {
-    let mut complaints = too_long(value, 63);
+    let mut complaints = too_long(value, 63, "characters");
     if !(is_dns_label(value) && value.starts_with(|first: char| first.is_ascii_lowercase())) {
         complaints.push(regex_complaint(
             "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic \
@@ -127,7 +127,7 @@ pub fn qualified_name(value: &str) -> Vec<String> {
         complaints.push("name part must be non-empty".to_owned());
     }
     complaints.extend(
-        too_long(name, 63)
+        too_long(name, 63, "bytes")
             .into_iter()
             .map(|complaint| format!("name part {complaint}")),
     );
@@ -138,7 +138,7 @@ pub fn qualified_name(value: &str) -> Vec<String> {
 }
 
 pub fn label_value(value: &str) -> Vec<String> {
-    let mut complaints = too_long(value, 63);
+    let mut complaints = too_long(value, 63, "bytes");
     if !value.is_empty() && !is_label_name(value) {
         complaints.push(regex_complaint(
             "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must \
@@ -173,9 +173,10 @@ pub fn regex_complaint(words: &str, regex: &str, examples: &[&str]) -> String {
     )
 }
 
-fn too_long(value: &str, max: usize) -> Vec<String> {
+/// Names of objects are measured in characters, label keys and values in bytes: upstream has two packages for it.
+fn too_long(value: &str, max: usize, unit: &str) -> Vec<String> {
     if value.len() > max {
-        vec![format!("must be no more than {max} characters")]
+        vec![format!("must be no more than {max} {unit}")]
     } else {
         Vec::new()
     }

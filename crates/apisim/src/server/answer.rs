@@ -21,6 +21,8 @@ pub(crate) enum Answer {
     List { resource: Arc<ResourceType>, items: Vec<Arc<Object>>, metadata: Value },
     /// A body that is not a stored object: a `Status`, a review, a `Scale`.
     Value { code: u16, value: Value },
+    /// 204.
+    Nothing,
     Text { code: u16, content_type: &'static str, text: String },
     Watch(Box<Watch>),
 }

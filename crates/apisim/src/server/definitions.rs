@@ -4,7 +4,11 @@
 use std::sync::Arc;
 
 use afloat_apischema::crd::{self, CrdVersion, CustomResource};
+use afloat_apischema::structural;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 
 use crate::resource::{CustomOrigin, GroupVersion, Origin, PrinterColumn, ResourceType, ScalePaths, Subresource};
 use crate::store::{Change, ChangeKind, Object, TableKey};
@@ -28,6 +32,38 @@ impl State {
             let key = (group.clone(), version.name.clone(), plural.clone());
             self.custom.insert(key, Arc::new(version.clone()));
         }
+        if let Some(storage) = resource.storage_version() {
+            self.storage_versions.insert((group.clone(), plural.clone()), Arc::new(storage.clone()));
+            // A default that is new applies to what is stored already: it is filled in when an object is read.
+            self.store.rewrite(&TableKey { group, plural }, |value| storage.default_stored(value));
+        }
+    }
+
+    /// An object as it is stored: custom resources in one version, without what that does not know.
+    pub fn to_storage_version(&self, resource: &ResourceType, value: &mut Value) {
+        let key = (resource.gv.group.clone(), resource.plural.clone());
+        let Some(storage) = self.storage_versions.get(&key).filter(|_| resource.is_custom()) else { return };
+        if storage.name != resource.gv.version {
+            structural::prune(value, storage.structural.root(), true);
+            storage.default_stored(value);
+            value["apiVersion"] = format!("{}/{}", storage.group, storage.name).into();
+        }
+    }
+
+    /// A stored object in the version that a request asks for.
+    pub fn in_version(&self, resource: &ResourceType, object: &Arc<Object>) -> Arc<Object> {
+        let api_version = resource.gv.api_version();
+        if !resource.is_custom() || object.value()["apiVersion"] == api_version.as_str() {
+            return object.clone();
+        }
+        let key = (resource.gv.group.clone(), resource.gv.version.clone(), resource.plural.clone());
+        let mut value = object.value().clone();
+        value["apiVersion"] = api_version.into();
+        if let Some(version) = self.custom.get(&key) {
+            structural::prune(&mut value, version.structural.root(), true);
+            version.default_stored(&mut value);
+        }
+        Object::new(value, object.revision())
     }
 }
 
@@ -68,6 +104,13 @@ impl State {
             self.remove(&definitions, "", &name);
         }
     }
+}
+
+/// What discovery shows for the stored version: upstream's hash of its group, version and kind.
+fn storage_hash(resource: &CustomResource) -> String {
+    let version = resource.storage_version().map(|version| version.name.as_str()).unwrap_or_default();
+    let stored = format!("{}/{version}, Kind={}", resource.group, resource.names.kind);
+    STANDARD.encode(&Sha256::digest(stored.as_bytes())[..8])
 }
 
 const ALL_VERBS: [&str; 8] = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
@@ -116,7 +159,7 @@ fn custom_resource(definition: &str, resource: &CustomResource, version: &CrdVer
         verbs: verbs(&ALL_VERBS),
         subresources,
         schema: version.schema.clone(),
-        storage_hash: String::new(),
+        storage_hash: storage_hash(resource),
         origin: Origin::Custom(CustomOrigin {
             definition: definition.to_owned(),
             printer_columns: columns.collect(),

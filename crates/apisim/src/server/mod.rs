@@ -23,7 +23,7 @@ pub(crate) use present::Encoding;
 pub(crate) use route::REQUEST_LIMIT;
 pub use watch::Watch;
 
-use crate::clock::{Clock, Identities, SystemClock, rfc3339_seconds};
+use crate::clock::{Clock, Identities, SystemClock};
 use crate::hooks::{Faults, PodLogs, WriteObserver};
 use crate::registry::Registry;
 use crate::resource::{GroupVersion, Origin, ResourceType, Subresource};
@@ -64,6 +64,8 @@ pub(crate) struct State {
     pub registry: Registry,
     /// The compiled rules of custom resources by group, version and plural.
     custom: BTreeMap<(String, String, String), Arc<CrdVersion>>,
+    /// The version that objects of a custom resource are stored in, by group and plural.
+    storage_versions: BTreeMap<(String, String), Arc<CrdVersion>>,
     pub identities: Identities,
     documents: BTreeMap<String, (u64, Bytes)>,
     observers: Vec<Arc<dyn WriteObserver>>,
@@ -82,6 +84,7 @@ impl ApiServer {
             store: Store::new(options.history),
             registry,
             custom: BTreeMap::new(),
+            storage_versions: BTreeMap::new(),
             identities: Identities::new(options.seed),
             documents: BTreeMap::new(),
             observers: Vec::new(),
@@ -92,7 +95,6 @@ impl ApiServer {
         };
         let server = Self { shared: Arc::new(Shared { options, state: Mutex::new(state) }) };
         server.create_standing_objects();
-        server.create_own_service();
         server
     }
 
@@ -140,38 +142,19 @@ impl ApiServer {
         state.store.wake_all();
     }
 
-    /// What a stock server makes for itself when it starts: the system namespaces and priority classes.
+    /// What a stock server makes for itself when it starts: namespaces, priority classes, its own service.
     fn create_standing_objects(&self) {
-        let now = rfc3339_seconds(self.now());
-        let mut state = self.state();
-        for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
-            let uid = state.identities.uid();
-            let namespace = json!({
-                "apiVersion": "v1", "kind": "Namespace",
-                "metadata": {
-                    "name": name, "uid": uid, "creationTimestamp": now,
-                    "labels": {"kubernetes.io/metadata.name": name},
-                },
-                "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"},
-            });
-            state.write(&TableKey { group: String::new(), plural: "namespaces".into() }, "", name, namespace);
+        for name in ["kube-system", "kube-public", "default", "kube-node-lease"] {
+            self.create_own("/api/v1/namespaces", &json!({"metadata": {"name": name}}));
         }
-        for (name, value) in [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)] {
-            let uid = state.identities.uid();
-            let class = json!({
-                "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
-                "metadata": {"name": name, "uid": uid, "creationTimestamp": now, "generation": 1},
-                "value": value, "preemptionPolicy": "PreemptLowerPriority",
-            });
-            let table = TableKey { group: "scheduling.k8s.io".into(), plural: "priorityclasses".into() };
-            state.write(&table, "", name, class);
+        let classes = [
+            ("system-node-critical", 2_000_001_000, "Pods that a node cannot do without."),
+            ("system-cluster-critical", 2_000_000_000, "Pods that the cluster cannot do without, on any node."),
+        ];
+        for (name, value, description) in classes {
+            let class = json!({"metadata": {"name": name}, "value": value, "description": description});
+            self.create_own("/apis/scheduling.k8s.io/v1/priorityclasses", &class);
         }
-    }
-}
-
-impl ApiServer {
-    /// The service by which pods find the server.
-    fn create_own_service(&self) {
         let service = json!({
             "metadata": {"name": "kubernetes", "labels": {"component": "apiserver", "provider": "kubernetes"}},
             "spec": {
@@ -179,12 +162,16 @@ impl ApiServer {
                 "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 6443}],
             },
         });
-        let request = http::Request::post("/api/v1/namespaces/default/services")
+        self.create_own("/api/v1/namespaces/default/services", &service);
+    }
+
+    fn create_own(&self, path: &str, object: &Value) {
+        let request = http::Request::post(path)
             .header("user-agent", "kube-apiserver/v1")
-            .body(Bytes::from(service.to_string()));
-        if let Ok(request) = request {
-            let made = self.handle(request);
-            tracing::debug!(status = %made.status, "own service");
+            .body(Bytes::from(object.to_string()));
+        match request.map(|request| self.handle(request).status) {
+            Ok(status) if status.is_success() => {}
+            outcome => tracing::error!(?outcome, path, "an object of the server itself could not be made"),
         }
     }
 }

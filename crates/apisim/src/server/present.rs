@@ -7,7 +7,7 @@ use afloat_apischema::builtin::event;
 use afloat_apischema::field_error::go_quote;
 use bytes::Bytes;
 use jiff::Timestamp;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::printing::{self, IncludeObject, TableOptions};
 use crate::request::Query;
@@ -37,6 +37,10 @@ pub enum View {
 pub struct Form {
     pub encoding: Encoding,
     pub view: View,
+    /// Views in their old version, `meta.k8s.io/v1beta1`.
+    pub beta: bool,
+    /// Metadata was asked for as of one object, or as of a list.
+    pub plural: bool,
 }
 
 /// Media types that upstream names in its refusals; protobuf is among them though it is not spoken here.
@@ -78,7 +82,26 @@ impl Form {
             "PartialObjectMetadata" | "PartialObjectMetadataList" => View::Metadata,
             _ => return None,
         };
-        Some(Self { encoding, view })
+        Some(Self { encoding, view, beta: version == "v1beta1", plural: as_kind.ends_with("List") })
+    }
+
+    /// Metadata of a list is another kind than metadata of an object, and asked for as such.
+    pub fn check_plural(self, list: bool, resource: &ResourceType) -> ApiResult<()> {
+        if self.view != View::Metadata || self.plural == list {
+            return Ok(());
+        }
+        let group = resource.gv.group.split('.').next().filter(|group| !group.is_empty()).unwrap_or("core");
+        let go_type = if resource.is_custom() { "*unstructured.Unstructured".to_owned() } else { format!("*{group}.{}", resource.kind) };
+        Err(ApiError::not_acceptable_text(if list {
+            format!("you requested PartialObjectMetadata, but the requested object is a list ({go_type}List)")
+        } else {
+            format!("you requested PartialObjectMetadataList, but the requested object is not a list ({go_type})")
+        }))
+    }
+
+    /// The version of `meta.k8s.io` that views are in.
+    pub fn view_version(self) -> &'static str {
+        if self.beta { "v1beta1" } else { "v1" }
     }
 
     pub fn content_type(self) -> &'static str {
@@ -101,8 +124,13 @@ pub struct Presenter<'a> {
 /// How much of each object the rows of a table are to carry.
 pub fn included(query: &Query, form: Form) -> ApiResult<IncludeObject> {
     let asked = query.get("includeObject").filter(|_| form.view == View::Table).unwrap_or_default();
-    IncludeObject::parse(asked)
-        .ok_or_else(|| ApiError::bad_request(format!("unrecognized includeObject value: {}", go_quote(asked))))
+    IncludeObject::parse(asked).ok_or_else(|| {
+        ApiError::bad_request(format!(
+            "Unable to convert to Table as requested: includeObject: Invalid value: {}: must be 'Metadata', 'Object', \
+             'None', or empty",
+            go_quote(asked)
+        ))
+    })
 }
 
 impl<'a> Presenter<'a> {
@@ -112,7 +140,7 @@ impl<'a> Presenter<'a> {
 
     pub fn object(&self, object: &Object) -> Bytes {
         match self.form {
-            Form { encoding: Encoding::Json, view: View::Whole } if !self.converts() => {
+            Form { encoding: Encoding::Json, view: View::Whole, .. } if !self.converts() => {
                 let mut body = Vec::with_capacity(object.body().len() + 64);
                 typed_json(object.body(), &self.resource.kind, &self.resource.gv.api_version(), &mut body);
                 Bytes::from(body)
@@ -125,7 +153,7 @@ impl<'a> Presenter<'a> {
     pub fn object_value(&self, object: &Object, table_headers: bool) -> Value {
         match self.form.view {
             View::Whole => self.whole(object),
-            View::Metadata => partial_metadata(object.value(), true),
+            View::Metadata => self.partial_metadata(object.value()),
             View::Table => {
                 let whole = Arc::new(self.whole(object));
                 printing::table(self.resource, &[whole], None, &self.table_options(table_headers))
@@ -162,9 +190,10 @@ impl<'a> Presenter<'a> {
                 })
             }
             View::Metadata => {
-                let items: Vec<Value> = items.iter().map(|object| partial_metadata(object.value(), false)).collect();
+                let items: Vec<Value> = items.iter().map(|object| self.partial_metadata(object.value())).collect();
                 json!({
-                    "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
+                    "kind": "PartialObjectMetadataList",
+                    "apiVersion": format!("meta.k8s.io/{}", self.form.view_version()),
                     "metadata": metadata, "items": items,
                 })
             }
@@ -214,11 +243,23 @@ impl<'a> Presenter<'a> {
         if self.converts() {
             event::core_to_events(&mut value);
         }
+        if self.form.view != View::Whole {
+            forget_public_metadata(self.resource, &mut value);
+        }
         if let Some(fields) = value.as_object_mut() {
             fields.insert("kind".into(), self.resource.kind.as_str().into());
             fields.insert("apiVersion".into(), self.resource.gv.api_version().into());
         }
         value
+    }
+
+    fn partial_metadata(&self, value: &Value) -> Value {
+        let mut partial = json!({
+            "kind": "PartialObjectMetadata", "apiVersion": format!("meta.k8s.io/{}", self.form.view_version()),
+            "metadata": value.get("metadata").cloned().unwrap_or_else(|| json!({})),
+        });
+        forget_public_metadata(self.resource, &mut partial);
+        partial
     }
 
     /// Events are stored in their core form and shown in two.
@@ -227,7 +268,7 @@ impl<'a> Presenter<'a> {
     }
 
     fn table_options(&self, headers: bool) -> TableOptions<'static> {
-        TableOptions { include: self.include, headers, version: "v1", now: self.now }
+        TableOptions { include: self.include, headers, version: self.form.view_version(), now: self.now }
     }
 
     pub fn encode(&self, value: &Value) -> Bytes {
@@ -243,14 +284,18 @@ pub fn encode(value: &Value, encoding: Encoding) -> Bytes {
     }
 }
 
-fn partial_metadata(value: &Value, typed: bool) -> Value {
-    let mut partial = Map::new();
-    if typed {
-        partial.insert("kind".into(), "PartialObjectMetadata".into());
-        partial.insert("apiVersion".into(), "meta.k8s.io/v1".into());
+/// Views are made of upstream's internal objects, which do not have what only the public version puts into metadata.
+fn forget_public_metadata(resource: &ResourceType, value: &mut Value) {
+    if resource.kind != "DaemonSet" {
+        return;
     }
-    partial.insert("metadata".into(), value.get("metadata").cloned().unwrap_or_else(|| json!({})));
-    Value::Object(partial)
+    let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+    if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+        annotations.remove("deprecated.daemonset.template.generation");
+        if annotations.is_empty() {
+            metadata.remove("annotations");
+        }
+    }
 }
 
 #[cfg(test)]

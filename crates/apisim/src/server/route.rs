@@ -94,6 +94,9 @@ impl ApiServer {
         let now = self.now();
         // A shape that cannot be given is refused before anything is done, not after.
         Presenter::new(form, &incoming.query, now, &resource)?;
+        if matches!(verb, Verb::Get | Verb::List) && path.subresource.is_empty() {
+            form.check_plural(verb == Verb::List, &resource)?;
+        }
         let mut call = Call::new(self, state, resource.clone(), path, incoming, form, fault, now);
         let answer = call.run(verb);
         warnings.append(&mut call.warnings);
@@ -182,9 +185,14 @@ fn find_resource(state: &State, path: &ResourcePath) -> ApiResult<Arc<ResourceTy
     let gv = path.gv();
     if let Some(resource) = state.registry.find(&gv, &path.plural) {
         let scoped = resource.namespaced || path.namespace.is_empty();
-        return if scoped { Ok(resource.clone()) } else { Err(ApiError::no_such_resource()) };
+        return match scoped {
+            true => Ok(resource.clone()),
+            false if resource.is_custom() => Err(ApiError::no_such_path()),
+            false => Err(ApiError::no_such_resource()),
+        };
     }
-    let served = state.registry.resources_of(&gv).next().is_some();
+    // The router knows the groups of built-in kinds; what it does not know is nobody's.
+    let served = state.registry.resources_of(&gv).any(|resource| !resource.is_custom());
     Err(if served { ApiError::no_such_resource() } else { ApiError::no_such_path() })
 }
 
@@ -199,7 +207,10 @@ fn check_verb(resource: &ResourceType, path: &ResourcePath, verb: Verb) -> ApiRe
     }
     if !path.subresource.is_empty() {
         let subresource = resource.subresource(&path.subresource).filter(|_| path.rest.is_empty());
-        let subresource = subresource.ok_or_else(ApiError::no_such_resource)?;
+        let subresource = subresource.ok_or_else(|| match resource.is_custom() {
+            true => ApiError::not_found(resource, &path.name),
+            false => ApiError::no_such_resource(),
+        })?;
         let known = subresource.verbs.iter().any(|known| known == verb.name());
         return if known { Ok(()) } else { Err(refused()) };
     }
@@ -241,6 +252,11 @@ fn reply_of(answer: Answer, form: Form, query: &Query, now: jiff::Timestamp) -> 
             Reply::value(code, &printing::scale_table(&value, &options), form.encoding)
         }
         Answer::Value { code, value } => Reply::value(code, &value, form.encoding),
+        Answer::Nothing => {
+            let mut reply = Reply::full(204, "text/plain", Bytes::new());
+            reply.headers.remove(CONTENT_TYPE);
+            reply
+        }
         Answer::Text { code, content_type, text } => Reply::full(code, content_type, text),
         Answer::Watch(watch) => Reply::new(200, "application/json", ReplyBody::Watch(watch)),
     })

@@ -173,6 +173,7 @@ impl Watch {
         for change in &changes {
             self.seen = change.revision;
             if let Some((kind, object)) = self.seen_as(change) {
+                let object = state.in_version(&self.resource, &object);
                 let line = self.line(kind, &object);
                 self.ready.push_back(line);
             }

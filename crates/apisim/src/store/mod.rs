@@ -105,6 +105,18 @@ impl Store {
         change
     }
 
+    /// Changes what is read of the objects of a table without changing them: no revision, nothing to watch. For
+    /// defaults that a later schema brings.
+    pub fn rewrite(&mut self, table: &TableKey, mut change: impl FnMut(&mut Value)) {
+        for object in self.tables.get_mut(table).into_iter().flat_map(|table| table.objects.values_mut()) {
+            let mut value = object.value().clone();
+            change(&mut value);
+            if value != *object.value() {
+                *object = Object::new(value, object.revision());
+            }
+        }
+    }
+
     /// Removes an object; the watchers see it with the revision of the removal.
     pub fn remove(&mut self, table: &TableKey, key: &str) -> Option<Change> {
         let history = self.history;

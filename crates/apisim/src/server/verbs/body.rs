@@ -2,7 +2,7 @@
 
 use afloat_apischema::builtin;
 use afloat_apischema::decode::{self, Decoded, FieldValidation, Format};
-use afloat_apischema::field_error::{FieldError, Path, go_quote};
+use afloat_apischema::field_error::{FieldError, Path, go_print, go_quote};
 use afloat_apischema::structural::object_meta;
 use serde_json::Value;
 
@@ -150,7 +150,7 @@ impl Call<'_> {
             return ApiError::bad_request(whole).answered_with(422);
         }
         let patch: Value = serde_json::from_slice(self.body).unwrap_or_default();
-        let error = FieldError::invalid(&Path::new("patch"), go_map(&patch), conversion_words(why));
+        let error = FieldError::invalid(&Path::new("patch"), go_print(&patch), conversion_words(why));
         ApiError::invalid("", "", "", &[error])
     }
 
@@ -239,20 +239,6 @@ impl Call<'_> {
             return Err(ApiError::invalid(&self.resource.gv.group, kind, name, &[error]));
         }
         Ok(())
-    }
-}
-
-/// A patch as Go prints a map.
-fn go_map(value: &Value) -> String {
-    match value {
-        Value::Object(fields) => {
-            let fields: Vec<String> = fields.iter().map(|(key, value)| format!("{key}:{}", go_map(value))).collect();
-            format!("map[{}]", fields.join(" "))
-        }
-        Value::Array(items) => format!("[{}]", items.iter().map(go_map).collect::<Vec<_>>().join(" ")),
-        Value::String(text) => text.clone(),
-        Value::Null => "<nil>".into(),
-        other => other.to_string(),
     }
 }
 

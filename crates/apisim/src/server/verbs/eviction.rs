@@ -30,7 +30,12 @@ impl Call<'_> {
     pub(super) fn evict(&mut self) -> ApiResult<Answer> {
         let dry_run = self.write_options("CreateOptions")?.dry_run;
         let eviction = self.parse_body("Eviction")?.value;
-        self.check_type(&eviction, &GroupVersion::new("policy", "v1"), "Eviction")?;
+        let expected = match eviction["apiVersion"].as_str() {
+            // The old version of this one kind is still read.
+            Some("policy/v1beta1") => GroupVersion::new("policy", "v1beta1"),
+            _ => GroupVersion::new("policy", "v1"),
+        };
+        self.check_type(&eviction, &expected, "Eviction")?;
         let named = eviction["metadata"]["name"].as_str().unwrap_or_default();
         if named != self.path.name {
             return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));

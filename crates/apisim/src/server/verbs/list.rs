@@ -5,7 +5,7 @@ use std::sync::Arc;
 use afloat_apischema::decode;
 use afloat_apischema::field_error::go_quote;
 use base64::Engine;
-use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use serde_json::{Map, Value, json};
 
 use crate::hooks::Fault;
@@ -16,6 +16,7 @@ use crate::store::{Object, object_key};
 
 use super::super::answer::Answer;
 use super::super::field_selector::FieldSelector;
+use super::super::present::View;
 use super::super::watch::{Selection, Watch, WatchStart};
 use super::Call;
 
@@ -39,7 +40,10 @@ pub(super) fn parse_version(text: &str) -> Result<u64, String> {
 /// Upstream's decoder does not mind leftover bits.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &base64::alphabet::URL_SAFE,
-    GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true).with_encode_padding(false),
+    GeneralPurposeConfig::new()
+        .with_decode_allow_trailing_bits(true)
+        .with_decode_padding_mode(DecodePaddingMode::RequireNone)
+        .with_encode_padding(false),
 );
 
 impl Call<'_> {
@@ -57,7 +61,10 @@ impl Call<'_> {
         options.validate(false)?;
         let selection = self.selection(&options)?;
         let (revision, start) = self.list_position(&options)?;
-        let page = self.page(revision, &start, &selection, options.limit)?;
+        let mut page = self.page(revision, &start, &selection, options.limit)?;
+        for object in &mut page.items {
+            *object = self.state.in_version(&self.resource, object);
+        }
         let mut metadata = Map::new();
         metadata.insert("resourceVersion".into(), revision.to_string().into());
         if let Some(next) = page.next {
@@ -66,7 +73,7 @@ impl Call<'_> {
                 metadata.insert("remainingItemCount".into(), page.remaining.into());
             }
         }
-        if self.resource.is_custom() {
+        if self.resource.is_custom() && self.form.view == View::Whole {
             // Lists of custom resources always have the field.
             metadata.entry("continue").or_insert_with(|| "".into());
         }

@@ -140,7 +140,8 @@ impl<'a> Call<'a> {
     }
 
     fn existing(&self, name: &str) -> ApiResult<Arc<Object>> {
-        self.lookup(name).cloned().ok_or_else(|| ApiError::not_found(&self.resource, name))
+        let found = self.lookup(name).ok_or_else(|| ApiError::not_found(&self.resource, name))?;
+        Ok(self.state.in_version(&self.resource, found))
     }
 
     fn timestamp(&self) -> String {

@@ -82,7 +82,7 @@ impl Call<'_> {
 
     fn apply(&mut self, options: &WriteOptions) -> ApiResult<Answer> {
         let applied = self.applied_object(options)?;
-        let live = self.lookup(&self.path.name).cloned();
+        let live = self.existing(&self.path.name).ok();
         if live.is_none() && !self.path.subresource.is_empty() {
             return Err(ApiError::not_found(&self.resource, &self.path.name));
         }

@@ -1,5 +1,6 @@
 //! Subresources that only pods have: binding to a node, and logs.
 
+use afloat_apischema::field_error::{FieldError, Path, aggregate};
 use serde_json::{Value, json};
 
 use crate::status::{ApiError, ApiResult};
@@ -18,7 +19,7 @@ impl Call<'_> {
         let binding = self.parse_body("Binding")?.value;
         let legacy = self.resource.plural == "bindings";
         let name = if legacy { metadata_text(&binding, "name").to_owned() } else { self.path.name.clone() };
-        check_target(&binding, &name)?;
+        check_target(&binding).map_err(ApiError::raw_internal)?;
         let table = TableKey { group: String::new(), plural: "pods".into() };
         let pods = self.state.registry.find(&crate::resource::GroupVersion::new("", "v1"), "pods").cloned();
         let pods = pods.ok_or_else(ApiError::no_such_resource)?;
@@ -65,10 +66,11 @@ impl Call<'_> {
     /// The log of one container, from whoever plays the kubelet.
     pub(super) fn pod_log(&mut self) -> ApiResult<Answer> {
         let pod = self.existing(&self.path.name)?;
+        self.check_log_options()?;
         let container = self.log_container(pod.value())?;
         let node = pod.value()["spec"]["nodeName"].as_str().unwrap_or_default();
         if node.is_empty() {
-            return Ok(Answer::Text { code: 200, content_type: "text/plain", text: String::new() });
+            return Ok(Answer::Nothing);
         }
         let source = self.state.pod_logs.clone();
         let read = source.map_or_else(
@@ -87,6 +89,20 @@ impl Call<'_> {
             text.truncate(text.floor_char_boundary(end));
         }
         Ok(Answer::Text { code: 200, content_type: "text/plain", text })
+    }
+
+    fn check_log_options(&self) -> ApiResult<()> {
+        let mut errors = Vec::new();
+        let mut check = |field: &str, least: i64, why: &str| -> ApiResult<()> {
+            if let Some(found) = self.query.integer(field)?.filter(|found| *found < least) {
+                errors.push(FieldError::invalid(&Path::new(field), found, why));
+            }
+            Ok(())
+        };
+        check("tailLines", 0, "must be greater than or equal to 0")?;
+        check("limitBytes", 1, "must be greater than 0")?;
+        check("sinceSeconds", 1, "must be greater than 0")?;
+        if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid("", "PodLogOptions", &self.path.name, &errors)) }
     }
 
     fn log_container(&self, pod: &Value) -> ApiResult<String> {
@@ -117,8 +133,8 @@ impl Call<'_> {
     }
 }
 
-fn check_target(binding: &Value, name: &str) -> ApiResult<()> {
-    use afloat_apischema::field_error::{FieldError, Path};
+/// What is wrong with the target; upstream does not make a proper refusal of it.
+fn check_target(binding: &Value) -> Result<(), String> {
     let target = &binding["target"];
     let mut errors = Vec::new();
     let kind = target["kind"].as_str().unwrap_or_default();
@@ -129,7 +145,7 @@ fn check_target(binding: &Value, name: &str) -> ApiResult<()> {
     if target["name"].as_str().is_none_or(str::is_empty) {
         errors.push(FieldError::required(&Path::new("target").child("name"), ""));
     }
-    if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid("", "Binding", name, &errors)) }
+    if errors.is_empty() { Ok(()) } else { Err(aggregate(&errors)) }
 }
 
 fn check_unbound(pod: &Value) -> Result<(), String> {

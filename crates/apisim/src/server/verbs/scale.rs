@@ -1,5 +1,6 @@
 //! The scale subresource: replicas of a workload or of a custom resource, read and written as a `Scale`.
 
+use afloat_apischema::builtin;
 use afloat_apischema::decode::{self, Format};
 use afloat_apischema::field_error::{FieldError, Path};
 use afloat_apischema::patch;
@@ -58,7 +59,9 @@ impl Call<'_> {
     pub(super) fn write_scale(&mut self, verb: Verb) -> ApiResult<Answer> {
         let options = self.write_options(if verb == Verb::Patch { "PatchOptions" } else { "UpdateOptions" })?;
         let old = self.existing(&self.path.name)?;
-        let scale = if verb == Verb::Patch { self.patched_scale(&old)? } else { self.sent_scale()? };
+        let mut scale = if verb == Verb::Patch { self.patched_scale(&old)? } else { self.sent_scale()? };
+        builtin::normalise("autoscaling", "v1", "Scale", &mut scale)
+            .map_err(|why| ApiError::bad_request(decode::cannot_be_handled("Scale", "v1", "Scale", &why.0)))?;
         let replicas = scale["spec"]["replicas"].as_i64().unwrap_or_default();
         if replicas < 0 && !self.resource.is_custom() {
             let path = Path::new("spec").child("replicas");
@@ -73,12 +76,11 @@ impl Call<'_> {
         let place = self.scale_paths().spec_replicas;
         set_at(&mut value, &place, replicas.into());
         if replicas < 0 {
-            let mut errors = self.rules.validate_update("scale", &value, old.value()).errors;
-            errors.push(FieldError::invalid(&Path::new(&place), replicas, "should be a non-negative integer"));
+            let errors = self.rules.validate_update("scale", &value, old.value()).errors;
             return Err(self.invalid(&self.path.name, &errors));
         }
         self.track(Some(old.value()), &mut value, &options);
-        forget_scale_times(&mut value);
+        forget_scale_entries(&mut value, &options.manager, replicas);
         let object = self.store_changed(&old, value, &options)?;
         Ok(Answer::ok(self.scale_of(&object)))
     }
@@ -127,11 +129,15 @@ fn set_at(value: &mut Value, path: &str, new: Value) {
     *place = new;
 }
 
-/// Upstream maps ownership between the scale and its object, and does not carry the time over.
-fn forget_scale_times(value: &mut Value) {
-    for entry in value["metadata"]["managedFields"].as_array_mut().into_iter().flatten() {
-        if let Some(entry) = entry.as_object_mut().filter(|entry| entry.get("subresource") == Some(&json!("scale"))) {
-            entry.remove("time");
+/// Upstream maps ownership between the scale and its object, and does not carry the time over; a scale of zero has no
+/// field that could be owned.
+fn forget_scale_entries(value: &mut Value, manager: &str, replicas: i64) {
+    let Some(entries) = value["metadata"]["managedFields"].as_array_mut() else { return };
+    let of_scale = |entry: &Value| entry["subresource"] == "scale";
+    entries.retain(|entry| replicas != 0 || !of_scale(entry) || entry["manager"] != manager);
+    for entry in entries.iter_mut().filter(|entry| of_scale(entry)) {
+        if let Some(fields) = entry.as_object_mut() {
+            fields.remove("time");
         }
     }
 }

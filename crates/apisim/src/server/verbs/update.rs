@@ -16,7 +16,7 @@ impl Call<'_> {
         let mut value = self.read_object(&options)?;
         self.check_object_namespace(&mut value)?;
         self.check_object_name(&value)?;
-        let Some(old) = self.lookup(&self.path.name).cloned() else { return self.create_by_update(value) };
+        let Ok(old) = self.existing(&self.path.name) else { return self.create_by_update(value) };
         self.check_uid(&old, &value)?;
         if self.path.subresource == "finalize" {
             value = finalized(old.value(), &value);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use afloat_apischema::apply::{self, Manager};
 use afloat_apischema::builtin::admission::Lookup;
+use afloat_apischema::builtin::validation;
 use afloat_apischema::crd::{self, Verdict};
 use afloat_apischema::field_error::{FieldError, Path, go_quote};
 use serde_json::{Map, Value};
@@ -96,7 +97,7 @@ impl Call<'_> {
         self.check_size(&value)?;
         let object = self.commit(&name, value, options.dry_run);
         self.establish(&object, options.dry_run);
-        Ok(object)
+        Ok(self.state.in_version(&self.resource, &object))
     }
 
     fn taken(&self, value: &Value, name: &str) -> ApiError {
@@ -111,7 +112,8 @@ impl Call<'_> {
     }
 
     pub(super) fn invalid(&self, name: &str, errors: &[FieldError]) -> ApiError {
-        ApiError::invalid(&self.resource.gv.group, &self.resource.kind, name, errors)
+        let group = validation::group_in_messages(&self.resource.gv.group);
+        ApiError::invalid(group, &self.resource.kind, name, errors)
     }
 
     /// Refuses what validation refuses, and passes its warnings on.
@@ -226,7 +228,7 @@ impl Call<'_> {
         }
         let object = self.commit(&name, new, options.dry_run);
         self.establish(&object, options.dry_run);
-        Ok(object)
+        Ok(self.state.in_version(&self.resource, &object))
     }
 
     /// An update says which version it is based on, or, for most built-in kinds, nothing.
@@ -252,7 +254,8 @@ impl Call<'_> {
         Ok(())
     }
 
-    pub(super) fn commit(&mut self, name: &str, value: Value, dry_run: bool) -> Arc<Object> {
+    pub(super) fn commit(&mut self, name: &str, mut value: Value, dry_run: bool) -> Arc<Object> {
+        self.state.to_storage_version(&self.resource, &mut value);
         if dry_run {
             let revision = self.lookup(name).map_or(0, |object| object.revision());
             return Object::new(value, revision);
@@ -295,7 +298,20 @@ impl Call<'_> {
         let others = self.state.store.objects(&self.table).filter(|object| object.name() != definition.name());
         let others: Vec<Value> = others.map(|object| object.value().clone()).collect();
         let mut value = definition.value().clone();
-        if crd::establish(&mut value, &others, &self.timestamp()) {
+        let now = self.timestamp();
+        if crd::establish(&mut value, &others, &now) {
+            let api_version = self.resource.gv.api_version();
+            let manager = Manager {
+                name: "kube-apiserver",
+                api_version: &api_version,
+                kind: &self.resource.kind,
+                subresource: Some("status"),
+                time: &now,
+                other_versions: &[],
+            };
+            let reset = self.rules.reset_fields("status");
+            let schema = self.resource.schema.root();
+            apply::track_update(schema, Some(definition.value()), &mut value, &manager, reset.as_ref());
             self.state.write(&self.table, "", definition.name(), value);
         }
     }
