@@ -75,21 +75,30 @@ impl Show {
     ) -> Result<(), Problem> {
         let deadline = Instant::now() + limit;
         let mut populate = std::pin::pin!(populate);
+        let mut interruption = std::pin::pin!(interrupted());
         let (mut populated, mut calm_since) = (false, None::<Instant>);
         let mut progress = Progress::new();
+        // A picture looks at everything: taken now and then, not for each of thousands of changes.
+        let mut tick = tokio::time::interval(DRAW);
         loop {
-            let wake = calm_since.map_or(deadline, |since| deadline.min(since + CALM));
             tokio::select! {
                 done = &mut populate, if !populated => {
                     done.map_err(|error| refused(&error))?;
                     populated = true;
+                    continue;
                 }
-                news = self.feed.next() => self.take(news),
-                () = tokio::time::sleep_until(wake) => {}
-                () = interrupted() => return Err(Problem::new(Code::Failed, "interrupted before the cluster had settled")),
+                news = self.feed.next() => {
+                    self.take(news);
+                    continue;
+                }
+                _ = tick.tick() => {}
+                () = &mut interruption => {
+                    return Err(Problem::new(Code::Failed, "interrupted before the cluster had settled"));
+                }
             }
+            let unsettled = self.picture().unsettled;
             let complete = populated && self.intake.complete(WATCHED);
-            let settled = complete && self.unsettled().is_empty();
+            let settled = complete && unsettled.is_empty();
             calm_since = if settled {
                 calm_since.or_else(|| Some(Instant::now()))
             } else {
@@ -100,7 +109,7 @@ impl Show {
                 self.print();
                 return Ok(());
             }
-            progress.show(&self.unsettled());
+            progress.show(&unsettled);
             if Instant::now() >= deadline {
                 progress.end();
                 self.print();
@@ -108,14 +117,10 @@ impl Show {
                     Code::StillGoingOn,
                     format!("the cluster has not settled in {}s", limit.as_secs()),
                 )
-                .because(self.unsettled().join("; "))
+                .because(unsettled.join("; "))
                 .help("watch it: afloat sandbox"));
             }
         }
-    }
-
-    fn unsettled(&self) -> Vec<String> {
-        self.picture().unsettled
     }
 
     fn take(&mut self, news: Option<News>) {
