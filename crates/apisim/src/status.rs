@@ -18,8 +18,6 @@ struct Refusal {
     reason: &'static str,
     message: String,
     details: Option<Value>,
-    /// The HTTP status, where it is not the code that the body tells.
-    answered: Option<u16>,
     /// Unknown paths are answered by the mux, in plain text.
     plain: bool,
 }
@@ -40,7 +38,7 @@ fn details(name: &str, group: &str, kind: &str) -> Map<String, Value> {
 impl ApiError {
     fn new(code: u16, reason: &'static str, message: impl Into<String>, details: Option<Map<String, Value>>) -> Self {
         let details = details.map(Value::Object);
-        Self(Box::new(Refusal { code, reason, message: message.into(), details, answered: None, plain: false }))
+        Self(Box::new(Refusal { code, reason, message: message.into(), details, plain: false }))
     }
 
     pub fn code(&self) -> u16 {
@@ -56,7 +54,7 @@ impl ApiError {
     }
 
     pub fn status_code(&self) -> StatusCode {
-        StatusCode::from_u16(self.0.answered.unwrap_or(self.0.code)).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+        StatusCode::from_u16(self.0.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
 
     /// The text of an answer that is not a `Status`.
@@ -69,12 +67,6 @@ impl ApiError {
         self.0.details.as_ref()?.get("retryAfterSeconds")?.as_u64()
     }
 
-    /// Answers with another HTTP status than the body tells.
-    #[must_use]
-    pub fn answered_with(mut self, status: u16) -> Self {
-        self.0.answered = Some(status);
-        self
-    }
 
     pub fn body(&self) -> Value {
         let mut status = json!({
@@ -213,6 +205,12 @@ impl ApiError {
     pub fn not_acceptable(accepted: &str) -> Self {
         let message = format!("only the following media types are accepted: {accepted}");
         Self::new(406, "NotAcceptable", message, None)
+    }
+
+    /// The router's answer to an `Accept` header that it cannot serve.
+    pub fn not_acceptable_by_router(accepted: &str) -> Self {
+        let message = format!("406: Not Acceptable\n\nAvailable representations: {accepted}");
+        Self::new(406, "NotAcceptable", message, Some(Map::new()))
     }
 
     pub fn not_acceptable_text(message: impl Into<String>) -> Self {

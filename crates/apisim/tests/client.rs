@@ -205,3 +205,33 @@ async fn real_clients_reach_it_over_https_with_the_token_only() {
     assert!(matches!(&refused, kube::Error::Api(status) if status.code == 401), "{refused}");
     running.shutdown().await;
 }
+
+#[tokio::test]
+async fn an_unknown_field_in_a_patch_of_a_custom_resource_changes_nothing() {
+    let server = server();
+    let send = |method: &str, path: &str, content_type: &str, body: serde_json::Value| {
+        let request = http::Request::builder()
+            .method(method)
+            .uri(path)
+            .header("content-type", content_type)
+            .body(bytes::Bytes::from(body.to_string()))
+            .unwrap();
+        let reply = server.handle(request);
+        serde_json::from_slice::<serde_json::Value>(reply.bytes().unwrap()).unwrap()
+    };
+    let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"a": {"type": "string"}}}}});
+    let definition = json!({
+        "metadata": {"name": "things.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced", "names": {"plural": "things", "kind": "Thing"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}],
+        },
+    });
+    send("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "application/json", definition);
+    let things = "/apis/example.com/v1/namespaces/default/things";
+    let thing = json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "t"}, "spec": {"a": "b"}});
+    let made = send("POST", things, "application/json", thing);
+    let patch = json!({"spec": {"unknown": 1}});
+    let patched = send("PATCH", &format!("{things}/t"), "application/merge-patch+json", patch);
+    assert_eq!(patched, made);
+}

@@ -412,6 +412,10 @@ impl<'s> Checker<'_, 's> {
                 }
                 Kind::Plain("bool")
             }
+            ("_+_" | "_-_" | "_*_" | "_/_" | "_%_", [left, right]) => match (shown(left), shown(right)) {
+                (Some(left), Some(right)) if left == right => Kind::Plain(left),
+                _ => Kind::Unknown,
+            },
             ("_&&_" | "_||_" | "!_" | "@in" | "_in_", _) => Kind::Plain("bool"),
             ("startsWith" | "endsWith" | "contains" | "matches" | "exists_one" | "hasValue", _) if target.is_some() => {
                 Kind::Plain("bool")

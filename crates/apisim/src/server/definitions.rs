@@ -109,7 +109,7 @@ impl State {
 /// What discovery shows for the stored version: upstream's hash of its group, version and kind.
 fn storage_hash(resource: &CustomResource) -> String {
     let version = resource.storage_version().map(|version| version.name.as_str()).unwrap_or_default();
-    let stored = format!("{}/{version}, Kind={}", resource.group, resource.names.kind);
+    let stored = format!("{}/{version}/{}", resource.group, resource.names.kind);
     STANDARD.encode(&Sha256::digest(stored.as_bytes())[..8])
 }
 

@@ -44,7 +44,7 @@ pub struct Form {
 }
 
 /// Media types that upstream names in its refusals; protobuf is among them though it is not spoken here.
-const ACCEPTED: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+pub const ACCEPTED: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 
 impl Form {
     /// Picks the first media type of the `Accept` header that can be served. `viewable` says whether tables and
@@ -62,7 +62,7 @@ impl Form {
     fn of_clause(clause: &str, viewable: bool) -> Option<Self> {
         let mut parts = clause.split(';').map(str::trim);
         let encoding = match parts.next()? {
-            "application/json" | "*/*" | "application/*" => Encoding::Json,
+            "application/json" | "*/*" => Encoding::Json,
             "application/yaml" => Encoding::Yaml,
             _ => return None,
         };

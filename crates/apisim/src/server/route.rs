@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use afloat_apischema::builtin;
 use afloat_apischema::field_error::go_quote;
 use afloat_apischema::structural::names;
 use bytes::Bytes;
@@ -90,7 +91,9 @@ impl ApiServer {
         if let Fault::Refuse(code) = fault {
             return Err(ApiError::injected(code));
         }
-        let form = Form::negotiate(&incoming.accept, true)?;
+        let form = Form::negotiate(&incoming.accept, true)
+            .map_err(|error| if resource.is_custom() { error } else { ApiError::not_acceptable_by_router(present::ACCEPTED) })?;
+        check_timeout(incoming.query.get("timeout").unwrap_or_default())?;
         let now = self.now();
         // A shape that cannot be given is refused before anything is done, not after.
         Presenter::new(form, &incoming.query, now, &resource)?;
@@ -125,12 +128,22 @@ impl ApiServer {
             return reply;
         }
         match self.document(&mut state, path) {
+            // The index of the documents is JSON, and said to be text.
+            Some(body) if path == "/openapi/v3" => Reply::full(200, "text/plain; charset=utf-8", body),
             Some(body) if encoding == Encoding::Json => Reply::full(200, "application/json", body),
             Some(body) => {
                 let value: Value = serde_json::from_slice(&body).unwrap_or_default();
                 Reply::value(200, &value, encoding)
             }
-            None => Reply::refused(&ApiError::no_such_path(), encoding),
+            None => {
+                let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+                let error = match parts.as_slice() {
+                    ["api", _] => unknown_below(""),
+                    ["apis", group, _] => unknown_below(group),
+                    _ => ApiError::no_such_path(),
+                };
+                Reply::refused(&error, encoding)
+            }
         }
     }
 
@@ -191,9 +204,30 @@ fn find_resource(state: &State, path: &ResourcePath) -> ApiResult<Arc<ResourceTy
             false => Err(ApiError::no_such_resource()),
         };
     }
-    // The router knows the groups of built-in kinds; what it does not know is nobody's.
-    let served = state.registry.resources_of(&gv).any(|resource| !resource.is_custom());
-    Err(if served { ApiError::no_such_resource() } else { ApiError::no_such_path() })
+    Err(unknown_below(&gv.group))
+}
+
+/// The router knows the groups of built-in kinds; what lies in no group that it knows is nobody's.
+fn unknown_below(group: &str) -> ApiError {
+    let known = builtin::kinds().iter().any(|kind| kind.group == group);
+    if known { ApiError::no_such_resource() } else { ApiError::no_such_path() }
+}
+
+/// `timeout` is a duration as Go writes one; nothing here takes that long, but a bad one is refused.
+fn check_timeout(text: &str) -> ApiResult<()> {
+    let mut rest = text;
+    while !rest.is_empty() && rest != "0" {
+        let digits = rest.trim_start_matches(|letter: char| letter.is_ascii_digit() || letter == '.');
+        let unit = ["ns", "us", "µs", "ms", "s", "m", "h"].into_iter().find(|unit| digits.starts_with(unit));
+        match unit.filter(|_| digits.len() < rest.len()) {
+            Some(unit) => rest = &digits[unit.len()..],
+            None => {
+                let why = format!("time: invalid duration {}", go_quote(text));
+                return Err(ApiError::bad_request(format!("invalid timeout specified in the request URL - {why}")));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn check_verb(resource: &ResourceType, path: &ResourcePath, verb: Verb) -> ApiResult<()> {

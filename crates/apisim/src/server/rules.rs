@@ -121,11 +121,8 @@ impl Rules {
 
     /// The body is an object, but not one of this kind.
     pub fn undecodable(&self, why: &str) -> ApiError {
-        ApiError::bad_request(self.undecodable_text(why))
-    }
-
-    pub fn undecodable_text(&self, why: &str) -> String {
-        decode::cannot_be_handled(self.kind(), &self.resource.gv.version, self.kind(), why)
+        let version = &self.resource.gv.version;
+        ApiError::bad_request(decode::cannot_be_handled(self.kind(), version, self.kind(), why))
     }
 
     pub fn reporter(&self) -> Reporter {

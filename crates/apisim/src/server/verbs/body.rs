@@ -95,7 +95,9 @@ impl Call<'_> {
         let body = self.checked_body()?;
         let unrecognized = |why: &str| ApiError::bad_request(decode::unrecognized(as_kind, body, format, why));
         let decoded = decode::parse(body, format).map_err(|error| unrecognized(&error.0))?;
-        decode::type_of(&decoded.value).map_err(|error| unrecognized(&error.0))?;
+        // By now the body is JSON, whatever it was written in.
+        decode::type_of(&decoded.value)
+            .map_err(|error| ApiError::bad_request(decode::unrecognized(as_kind, body, Format::Json, &error.0)))?;
         Ok(decoded)
     }
 
@@ -103,6 +105,10 @@ impl Call<'_> {
     pub(super) fn read_object(&mut self, options: &WriteOptions) -> ApiResult<Value> {
         let kind = self.resource.kind.clone();
         let mut decoded = self.parse_body(&kind)?;
+        if decoded.value.is_null() {
+            // Go reads nothing into an empty object.
+            decoded.value = Value::Object(serde_json::Map::new());
+        }
         if self.resource.is_custom() {
             self.check_custom_type(&decoded.value)?;
         } else {
@@ -125,13 +131,14 @@ impl Call<'_> {
         patched_by_fields: bool,
         options: &WriteOptions,
     ) -> ApiResult<()> {
+        let patched = value.clone();
         let unknown = match self.decode_type_and_value(value) {
             Ok(unknown) => unknown,
-            Err(why) => return Err(self.bad_patch(patched_by_fields, &why)),
+            Err(why) => return Err(self.bad_patch(patched_by_fields, value, &why)),
         };
         let problems: Vec<String> = unknown.iter().map(|path| format!("unknown field {}", go_quote(path))).collect();
         if options.validation == FieldValidation::Strict && !problems.is_empty() {
-            return Err(self.bad_patch(patched_by_fields, &decode::strict_error(&problems)));
+            return Err(self.bad_patch(patched_by_fields, &patched, &decode::strict_error(&problems)));
         }
         self.report(problems, options)
     }
@@ -142,16 +149,16 @@ impl Call<'_> {
         self.rules.decode(value)
     }
 
-    /// A patch whose result cannot be read. Upstream reads strategic patches field by field and says so; the other
-    /// forms are answered with 422 around a body that says 400.
-    fn bad_patch(&self, patched_by_fields: bool, why: &str) -> ApiError {
-        if !patched_by_fields {
-            let whole = if self.resource.is_custom() { why.to_owned() } else { self.rules.undecodable_text(why) };
-            return ApiError::bad_request(whole).answered_with(422);
-        }
-        let patch: Value = serde_json::from_slice(self.body).unwrap_or_default();
-        let error = FieldError::invalid(&Path::new("patch"), go_print(&patch), conversion_words(why));
-        ApiError::invalid("", "", "", &[error])
+    /// A patch whose result cannot be read. Upstream reads the result of a strategic patch field by field and shows the
+    /// patch; of the other forms it shows the result.
+    fn bad_patch(&self, patched_by_fields: bool, patched: &Value, why: &str) -> ApiError {
+        let (shown, why) = if patched_by_fields {
+            let patch: Value = serde_json::from_slice(self.body).unwrap_or_default();
+            (go_print(&patch), conversion_words(why))
+        } else {
+            (patched.to_string(), why.to_owned())
+        };
+        ApiError::invalid("", "", "", &[FieldError::invalid(&Path::new("patch"), shown, why)])
     }
 
     /// Unknown and duplicate fields are refused, warned about or ignored.
@@ -196,7 +203,10 @@ impl Call<'_> {
         if sent == *expected && kind == as_kind {
             return Ok(());
         }
-        let known = builtin::kind(&sent.group, kind).is_some_and(|known| known.version == sent.version);
+        // Lists are kinds of their own.
+        let listed = kind.strip_suffix("List").unwrap_or(kind);
+        let known = builtin::kind(&sent.group, listed).is_some_and(|known| known.version == sent.version)
+            || (kind == "List" && sent.api_version() == "v1");
         if !known {
             let version = sent.api_version();
             return Err(format!(
@@ -262,6 +272,10 @@ fn conversion_words(why: &str) -> String {
     }
     if wanted.contains('.') {
         return format!("cannot restore struct from: {found}");
+    }
+    // Go can make text of a number, and refuses to only in the end.
+    if wanted == "string" && found == "int64" {
+        return "cannot convert int64 to string".to_owned();
     }
     format!("unrecognized type: {wanted}")
 }

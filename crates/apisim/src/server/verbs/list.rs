@@ -115,7 +115,7 @@ impl Call<'_> {
         let store = &self.state.store;
         let prefix = if selection.namespace.is_empty() { String::new() } else { format!("{}/", selection.namespace) };
         let from = if start.is_empty() { prefix.clone() } else { start.to_owned() };
-        if !store.changed_after(&self.table, revision) {
+        if !store.changed_after(&self.table, revision) && store.remembers(&self.table, revision) {
             if let (Some(name), true) = (selection.fields.exact_name(), !self.needs_scan()) {
                 let found = store.get(&self.table, &object_key(&selection.namespace, name)).cloned();
                 let items = found.into_iter().filter(|object| selection.matches(object)).collect();

@@ -19,6 +19,10 @@ impl Call<'_> {
         let binding = self.parse_body("Binding")?.value;
         let legacy = self.resource.plural == "bindings";
         let name = if legacy { metadata_text(&binding, "name").to_owned() } else { self.path.name.clone() };
+        let named = metadata_text(&binding, "name");
+        if !named.is_empty() && named != name {
+            return Err(ApiError::bad_request("name in URL does not match name in Binding object"));
+        }
         check_target(&binding).map_err(ApiError::raw_internal)?;
         let table = TableKey { group: String::new(), plural: "pods".into() };
         let pods = self.state.registry.find(&crate::resource::GroupVersion::new("", "v1"), "pods").cloned();
@@ -102,6 +106,10 @@ impl Call<'_> {
         check("tailLines", 0, "must be greater than or equal to 0")?;
         check("limitBytes", 1, "must be greater than 0")?;
         check("sinceSeconds", 1, "must be greater than 0")?;
+        if self.query.get("sinceSeconds").is_some() && self.query.get("sinceTime").is_some() {
+            let why = "at most one of `sinceTime` or `sinceSeconds` may be specified";
+            errors.push(FieldError::forbidden(&Path::new("[]"), why));
+        }
         if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid("", "PodLogOptions", &self.path.name, &errors)) }
     }
 

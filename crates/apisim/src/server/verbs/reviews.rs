@@ -1,5 +1,6 @@
 //! Kinds that are asked, not stored: may I, who am I. Everyone here is an administrator.
 
+use afloat_apischema::field_error::{FieldError, Path};
 use serde_json::{Value, json};
 
 use crate::resource::ResourceType;
@@ -14,7 +15,10 @@ pub(super) fn is_review(resource: &ResourceType) -> bool {
 
 impl Call<'_> {
     pub(super) fn review(&mut self) -> ApiResult<Answer> {
-        let mut value = self.parse_body(&self.resource.kind)?.value;
+        let options = self.write_options("CreateOptions")?;
+        let mut value = self.read_object(&options)?;
+        self.check_review(&value)?;
+        self.track(None, &mut value, &options);
         let user = json!({"username": "admin", "groups": ["system:masters", "system:authenticated"]});
         let status = match self.resource.kind.as_str() {
             "SelfSubjectAccessReview" | "SubjectAccessReview" | "LocalSubjectAccessReview" => json!({"allowed": true}),
@@ -34,6 +38,21 @@ impl Call<'_> {
             fields.insert("status".into(), status);
         }
         Ok(Answer::Value { code: 201, value: without_nulls(value) })
+    }
+}
+
+impl Call<'_> {
+    /// A question is about a resource or about a path.
+    fn check_review(&self, value: &Value) -> ApiResult<()> {
+        let asked = |field: &str| value["spec"].get(field).is_some();
+        let about_access = self.resource.kind.ends_with("SubjectAccessReview");
+        if !about_access || asked("resourceAttributes") != asked("nonResourceAttributes") {
+            return Ok(());
+        }
+        let path = Path::new("spec").child("resourceAttributes");
+        let found = value["spec"].get("resourceAttributes").cloned().unwrap_or_default();
+        let why = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
+        Err(ApiError::invalid(&self.resource.gv.group, "", "", &[FieldError::invalid(&path, found, why)]))
     }
 }
 
