@@ -14,7 +14,7 @@ fn quick_bench_writes_its_figures() {
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
     let document: serde_json::Value = serde_json::from_slice(&std::fs::read(&output).unwrap()).unwrap();
     let figures = document["figures"].as_array().unwrap();
-    assert_eq!(figures.len(), 8);
+    assert_eq!(figures.len(), 11);
     assert!(
         figures
             .iter()
