@@ -116,8 +116,7 @@ fn component_of(group: &str, version: &str, kind: &str) -> Option<String> {
 /// What reading an object back from storage makes of it: decoded and defaulted once more. The real server answers writes
 /// with what it reads back, so this is the last step before an object is stored and shown.
 pub fn as_read_back(group: &str, version: &str, kind: &str, object: &mut Value) {
-    // The object came out of this same decoding, so there is nothing left to refuse.
-    let _ = normalise(group, version, kind, object);
+    normalise::normalise_stored(group, version, kind, object);
     defaults::apply(group, kind, object);
 }
 

@@ -25,6 +25,23 @@ pub struct DecodeFailure(pub String);
 /// Normalises an object of a known kind in place and gives the paths of the fields that were dropped because they are
 /// unknown (`spec.containers[0].foo`). Kinds that are not built in are left as they are.
 pub fn normalise(group: &str, version: &str, kind: &str, object: &mut Value) -> Result<Vec<String>, DecodeFailure> {
+    run(group, version, kind, object, false)
+}
+
+/// The same for an object that comes from storage. That is protobuf, which knows no difference between an empty list
+/// and none.
+pub(super) fn normalise_stored(group: &str, version: &str, kind: &str, object: &mut Value) {
+    // The object came out of this same decoding, so there is nothing left to refuse.
+    let _ = run(group, version, kind, object, true);
+}
+
+fn run(
+    group: &str,
+    version: &str,
+    kind: &str,
+    object: &mut Value,
+    is_stored: bool,
+) -> Result<Vec<String>, DecodeFailure> {
     let go = &data().go;
     let Some(id) = super::component_of(group, version, kind).and_then(|name| go.named(&name)) else {
         return Ok(Vec::new());
@@ -33,6 +50,7 @@ pub fn normalise(group: &str, version: &str, kind: &str, object: &mut Value) -> 
         go,
         unknown: Vec::new(),
         mismatch: None,
+        is_stored,
     };
     let place = Place {
         parent: None,
@@ -121,6 +139,7 @@ struct Pass {
     unknown: Vec<String>,
     /// The first value of a wrong type; Go reads on and reports it at the end.
     mismatch: Option<String>,
+    is_stored: bool,
 }
 
 /// The struct and field that Go's error names around a value.
@@ -199,14 +218,24 @@ impl Pass {
                 None => {
                     fields.insert(field.name.clone(), self.go.zero_field(field));
                 }
-                // Storage is protobuf, which knows no difference between an empty list and none.
-                Some(value) if !field.pointer && is_list_or_map(self.go.get(field.holds)) && is_empty(value) => {
+                Some(value) if !field.pointer && self.is_nothing(field.holds, value) => {
                     *value = Value::Null;
                 }
                 Some(_) => {}
             }
         }
         Ok(())
+    }
+
+    /// Whether a field that is always printed is printed as null. A list that was sent empty is owned by its sender, and
+    /// so kept until it is stored.
+    fn is_nothing(&self, holds: TypeId, value: &Value) -> bool {
+        let may_be_nothing = match self.go.get(holds) {
+            GoType::List(_) => self.is_stored,
+            GoType::Map(_) | GoType::Bytes => true,
+            _ => false,
+        };
+        may_be_nothing && is_empty(value)
     }
 
     fn entries(
@@ -261,10 +290,6 @@ impl Pass {
             "json: cannot unmarshal {given} into {target} of type {go_type}"
         ));
     }
-}
-
-fn is_list_or_map(go_type: &GoType) -> bool {
-    matches!(go_type, GoType::List(_) | GoType::Map(_) | GoType::Bytes)
 }
 
 fn is_empty(value: &Value) -> bool {
@@ -405,6 +430,8 @@ mod tests {
         assert_eq!(service["spec"]["ports"][0]["targetPort"], json!(0));
         let mut role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "rules": []});
         normalise("rbac.authorization.k8s.io", "v1", "Role", &mut role).expect("fits");
+        assert_eq!(role["rules"], json!([]));
+        normalise_stored("rbac.authorization.k8s.io", "v1", "Role", &mut role);
         assert_eq!(role["rules"], Value::Null);
     }
 

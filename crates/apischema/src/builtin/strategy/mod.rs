@@ -7,7 +7,7 @@ mod service;
 
 use serde_json::{Value, json};
 
-use super::fields::{child, copy, flag, int, map, present, remove, set, set_missing, text};
+use super::fields::{child, copy, flag, int, list_mut, map, present, remove, set, set_missing, text};
 use super::normalise::reset_field;
 
 pub use pod::{deletion_grace_period, quality_of_service};
@@ -68,8 +68,30 @@ fn has_status(group: &str, kind: &str) -> bool {
     super::kind(group, kind).is_some_and(|known| known.subresources.iter().any(|sub| sub.name == "status"))
 }
 
+/// Makes nothing of empty lists. Decoding keeps those that are always printed, because whoever sends one owns it; to
+/// everything after that, and to storage, an empty list and none are the same. Metadata has no such lists, and objects
+/// within a `ControllerRevision` are nobody's business.
+fn forget_empty_lists(kind: &str, object: &mut Value) {
+    fn walk(value: &mut Value) {
+        match value {
+            Value::Array(items) if items.is_empty() => *value = Value::Null,
+            Value::Array(items) => items.iter_mut().for_each(walk),
+            Value::Object(fields) => fields.values_mut().for_each(walk),
+            _ => {}
+        }
+    }
+    if kind == "ControllerRevision" {
+        return;
+    }
+    let fields = object.as_object_mut().into_iter().flatten();
+    fields
+        .filter(|(name, _)| *name != "metadata")
+        .for_each(|(_, value)| walk(value));
+}
+
 /// Prepares a new object.
 pub fn prepare_for_create(group: &str, kind: &str, object: &mut Value, context: &mut CreateContext<'_>) {
+    forget_empty_lists(kind, object);
     // Custom resource definitions have a module of their own; nodes may bring their status with them.
     if has_status(group, kind) && kind != "Node" && kind != "CustomResourceDefinition" {
         reset_field(group, kind, object, "status");
@@ -92,6 +114,7 @@ pub fn prepare_for_create(group: &str, kind: &str, object: &mut Value, context: 
         }
         ("apps", "StatefulSet") => drop_disabled_max_unavailable(object),
         ("batch", "Job") => job_selector(object, context.uid),
+        ("discovery.k8s.io", "EndpointSlice") => drop_topology(object),
         ("coordination.k8s.io", "Lease") => drop_coordinated_election(object),
         _ => {}
     }
@@ -102,6 +125,7 @@ pub fn prepare_for_create(group: &str, kind: &str, object: &mut Value, context: 
 
 /// Prepares the replacement of an object.
 pub fn prepare_for_update(group: &str, kind: &str, object: &mut Value, old: &Value) {
+    forget_empty_lists(kind, object);
     copy(&old["metadata"], child(object, "metadata"), "generation");
     if has_status(group, kind) && kind != "CustomResourceDefinition" {
         copy(old, object, "status");
@@ -118,6 +142,7 @@ pub fn prepare_for_update(group: &str, kind: &str, object: &mut Value, old: &Val
         }
         ("apps", "StatefulSet") => drop_disabled_max_unavailable(object),
         ("coordination.k8s.io", "Lease") => drop_coordinated_election(object),
+        ("discovery.k8s.io", "EndpointSlice") => drop_topology(object),
         _ => {}
     }
     if changed(group, kind, object, old) {
@@ -141,8 +166,19 @@ fn changed(group: &str, kind: &str, new: &Value, old: &Value) -> bool {
     }
 }
 
+/// What subresources that are strict about metadata do not let a request change.
+const METADATA_KEPT_FROM_SUBRESOURCES: [&str; 6] = [
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "labels",
+    "annotations",
+    "finalizers",
+    "ownerReferences",
+];
+
 /// Prepares a write through the `status` subresource: everything else stays as it was.
 pub fn prepare_for_status_update(group: &str, kind: &str, object: &mut Value, old: &Value, now: &str) {
+    forget_empty_lists(kind, object);
     copy(&old["metadata"], child(object, "metadata"), "generation");
     copy(old, object, "spec");
     match (group, kind) {
@@ -150,18 +186,33 @@ pub fn prepare_for_status_update(group: &str, kind: &str, object: &mut Value, ol
         ("", "PersistentVolume") => phase_transition(object, old, now),
         ("apps", "Deployment") => copy(&old["metadata"], child(object, "metadata"), "labels"),
         ("storage.k8s.io", "VolumeAttachment") | ("admissionregistration.k8s.io", _) => {
-            for field in [
-                "deletionTimestamp",
-                "deletionGracePeriodSeconds",
-                "labels",
-                "annotations",
-                "finalizers",
-                "ownerReferences",
-            ] {
+            for field in METADATA_KEPT_FROM_SUBRESOURCES {
                 copy(&old["metadata"], child(object, "metadata"), field);
             }
         }
         _ => {}
+    }
+}
+
+/// Prepares a write through `pods/ephemeralcontainers`: nothing but those containers changes, and labels and the like
+/// stay too.
+pub fn prepare_for_ephemeral_containers_update(object: &mut Value, old: &Value) {
+    forget_empty_lists("Pod", object);
+    let given = object["spec"].get("ephemeralContainers").cloned();
+    copy(old, object, "spec");
+    copy(old, object, "status");
+    for field in METADATA_KEPT_FROM_SUBRESOURCES.into_iter().chain(["generation"]) {
+        copy(&old["metadata"], child(object, "metadata"), field);
+    }
+    match given {
+        Some(given) => set(child(object, "spec"), "ephemeralContainers", given),
+        None => {
+            remove(child(object, "spec"), "ephemeralContainers");
+        }
+    }
+    if object["spec"] != old["spec"] {
+        let before = int(&old["metadata"], "generation").unwrap_or_default();
+        set(child(object, "metadata"), "generation", before + 1);
     }
 }
 
@@ -269,6 +320,13 @@ fn set_template_generation(object: &mut Value, value: i64) {
 fn drop_disabled_max_unavailable(object: &mut Value) {
     if let Some(rolling) = object.pointer_mut("/spec/updateStrategy/rollingUpdate") {
         remove(rolling, "maxUnavailable");
+    }
+}
+
+/// Topology is what `v1beta1` had; `v1` takes none.
+fn drop_topology(slice: &mut Value) {
+    for endpoint in list_mut(slice, "endpoints") {
+        remove(endpoint, "deprecatedTopology");
     }
 }
 

@@ -6,7 +6,9 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::CreateContext;
-use crate::builtin::fields::{child, copy, flag, int, list, list_mut, map, present, remove, set, set_missing, text};
+use crate::builtin::fields::{
+    child, copy, flag, int, list, list_mut, map, present, remove, set, set_empty, set_missing, text,
+};
 
 fn needs_cluster_ip(service: &Value) -> bool {
     text(&service["spec"], "type") != "ExternalName"
@@ -35,11 +37,11 @@ pub fn prepare_for_create(service: &mut Value, context: &mut CreateContext<'_>) 
     let spec = child(service, "spec");
     let is_headless = text(spec, "clusterIP") == "None";
     let is_headless_without_selector = is_headless && map(spec, "selector").is_none();
-    if text(spec, "clusterIP").is_empty() {
+    if text(spec, "clusterIP").is_empty() && list(spec, "clusterIPs").is_empty() {
         set(spec, "clusterIP", (context.allocate_cluster_ip)());
     }
     let address = spec["clusterIP"].clone();
-    set_missing(spec, "clusterIPs", json!([address]));
+    set_empty(spec, "clusterIPs", json!([address]));
     if is_headless_without_selector {
         // Whoever writes the endpoints decides on the families, so both are open.
         set_missing(spec, "ipFamilyPolicy", "RequireDualStack");
@@ -134,6 +136,11 @@ fn keep_allocated(service: &mut Value, old: &Value) {
                 copy(&old["spec"], spec, field);
             }
         }
+        // A client that knows only the one field changes it alone.
+        if spec["clusterIP"] != old["spec"]["clusterIP"] && spec.get("clusterIPs") == old["spec"].get("clusterIPs") {
+            let address = spec["clusterIP"].clone();
+            set(spec, "clusterIPs", json!([address]));
+        }
     }
     if needs_node_port(old) && needs_node_port(service) {
         let used = |of: &Value| -> BTreeSet<i64> {
@@ -151,7 +158,7 @@ fn keep_allocated(service: &mut Value, old: &Value) {
                 .and_then(|known| int(known, "nodePort"))
                 .filter(|before| !taken.contains(before));
             if let Some(before) = before {
-                super::super::fields::set_empty(port, "nodePort", before);
+                set_empty(port, "nodePort", before);
             }
         }
     }

@@ -259,7 +259,7 @@ pub fn resources(errors: &mut Errors, resources: &Value, path: &Path) {
     for kind in ["limits", "requests"] {
         for (name, amount) in map(resources, kind).into_iter().flatten() {
             let at = path.child(kind).key(name);
-            resource_name(errors, &at, name);
+            container_resource_name(errors, &at, name);
             let Some(parsed) = quantity(Some(amount)) else { continue };
             if parsed.is_negative() {
                 errors.push(FieldError::invalid(&at, amount.clone(), NOT_NEGATIVE));
@@ -270,7 +270,7 @@ pub fn resources(errors: &mut Errors, resources: &Value, path: &Path) {
     }
     let limits = map(resources, "limits");
     for (name, amount) in map(resources, "requests").into_iter().flatten() {
-        let overcommits = !is_extended(name) && !name.starts_with("hugepages-");
+        let overcommits = overcommits(name);
         let limit = limits.and_then(|limits| limits.get(name));
         let (Some(request), parsed_limit) = (quantity(Some(amount)), quantity(limit)) else {
             continue;
@@ -301,36 +301,64 @@ fn is_extended(name: &str) -> bool {
     name.contains('/') && !name.contains("kubernetes.io/")
 }
 
-fn resource_name(errors: &mut Errors, path: &Path, name: &str) {
-    if matches!(name, "cpu" | "memory" | "ephemeral-storage") || name.starts_with("hugepages-") {
-        return;
-    }
+/// Whether more of a resource may be promised than there is.
+pub fn overcommits(name: &str) -> bool {
+    !is_extended(name) && !name.starts_with("hugepages-")
+}
+
+/// Resources that have a name without a domain.
+const STANDARD_RESOURCES: [&str; 20] = [
+    "cpu",
+    "memory",
+    "ephemeral-storage",
+    "requests.cpu",
+    "requests.memory",
+    "requests.ephemeral-storage",
+    "limits.cpu",
+    "limits.memory",
+    "limits.ephemeral-storage",
+    "pods",
+    "resourcequotas",
+    "services",
+    "replicationcontrollers",
+    "secrets",
+    "configmaps",
+    "persistentvolumeclaims",
+    "storage",
+    "requests.storage",
+    "services.nodeports",
+    "services.loadbalancers",
+];
+
+/// A resource of any kind of object.
+pub fn resource_name(errors: &mut Errors, path: &Path, name: &str) {
     let before = errors.len();
     qualified_name(errors, path, name);
-    if name.contains('/') {
-        return;
+    let is_standard =
+        STANDARD_RESOURCES.contains(&name) || name.starts_with("hugepages-") || name.starts_with("requests.hugepages-");
+    if errors.len() == before && !name.contains('/') && !is_standard {
+        let detail = "must be a standard resource type or fully qualified";
+        errors.push(FieldError::invalid(path, name, detail));
     }
-    // Upstream stops at a name that is not well formed; the list of standard names is looked at either way.
-    let standard = [
-        "storage",
-        "pods",
-        "services",
-        "secrets",
-        "configmaps",
-        "persistentvolumeclaims",
-    ];
-    if errors.len() == before && !standard.contains(&name) {
-        errors.push(FieldError::invalid(
-            path,
-            name,
-            "must be a standard resource type or fully qualified",
-        ));
+}
+
+/// A resource that containers use. Upstream looks at the list for containers even when the name is not well formed.
+pub fn container_resource_name(errors: &mut Errors, path: &Path, name: &str) {
+    resource_name(errors, path, name);
+    let is_containers =
+        matches!(name, "cpu" | "memory" | "ephemeral-storage") || name.starts_with("hugepages-") || name.contains('/');
+    if !is_containers {
+        let detail = "must be a standard resource for containers";
+        errors.push(FieldError::invalid(path, name, detail));
     }
-    errors.push(FieldError::invalid(
-        path,
-        name,
-        "must be a standard resource for containers",
-    ));
+}
+
+/// A name that must be there and fit into a path.
+pub fn required_segment(errors: &mut Errors, holder: &Value, path: &Path, key: &str) {
+    match text(holder, key) {
+        "" => errors.push(FieldError::required(&path.child(key), "")),
+        name => complain(errors, &path.child(key), name, names::path_segment(name, false)),
+    }
 }
 
 /// Amounts that only must not be negative (capacity of nodes).

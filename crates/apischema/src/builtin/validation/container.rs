@@ -8,6 +8,7 @@ use super::common::{
     Errors, ID_RANGE, PORT_RANGE, complain, config_key, dns_label, dns_subdomain, not_negative, one_of, port_name,
     port_number_or_name, printed, relative_path, resources,
 };
+use super::ephemeral;
 use crate::builtin::fields::{flag, int, list, map, present, text};
 use crate::field_error::{ErrorKind, FieldError, Path};
 
@@ -37,15 +38,7 @@ pub fn containers(errors: &mut Errors, spec: &Value, path: &Path, around: &Surro
     }
     host_ports(errors, regular, &at);
     init_containers(errors, spec, &path.child("initContainers"), around, &mut names);
-    let ephemeral = path.child("ephemeralContainers");
-    for (index, container) in list(spec, "ephemeralContainers").iter().enumerate() {
-        let at = ephemeral.index(index);
-        common(errors, container, &at, around);
-        let name = text(container, "name");
-        if !names.insert(name) {
-            errors.push(FieldError::duplicate(&at.child("name"), name));
-        }
-    }
+    ephemeral::containers(errors, spec, &path.child("ephemeralContainers"), around);
 }
 
 fn init_containers<'a>(
@@ -78,7 +71,7 @@ fn init_containers<'a>(
     }
 }
 
-fn common(errors: &mut Errors, container: &Value, path: &Path, around: &Surroundings<'_>) {
+pub fn common(errors: &mut Errors, container: &Value, path: &Path, around: &Surroundings<'_>) {
     let name = text(container, "name");
     if name.is_empty() {
         errors.push(FieldError::required(&path.child("name"), ""));

@@ -1,10 +1,9 @@
-//! Nodes, namespaces, config maps, secrets, endpoints, events and volumes.
+//! Nodes, namespaces, config maps, secrets, endpoints and volumes.
 
 use serde_json::Value;
 
 use super::common::{
-    Errors, IP_ADDRESS, amounts, complain, config_key, dns_subdomain, immutable, is_ip, one_of, printed,
-    qualified_name, quantity,
+    Errors, IP_ADDRESS, amounts, complain, config_key, dns_subdomain, immutable, is_ip, one_of, printed, quantity,
 };
 use super::{scheduling, volumes};
 use crate::builtin::fields::{flag, int, list, map, present, text};
@@ -23,8 +22,7 @@ pub fn node(errors: &mut Errors, node: &Value) {
     let path = Path::new("spec").child("podCIDRs");
     for (index, range) in ranges.iter().filter_map(Value::as_str).enumerate() {
         if !is_range(range) {
-            let detail = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
-            errors.push(FieldError::invalid(&path.index(index), range, detail));
+            errors.push(FieldError::invalid(&path.index(index), range, super::network::IP_RANGE));
         }
     }
     let families: Vec<bool> = ranges
@@ -257,100 +255,6 @@ pub fn endpoints(errors: &mut Errors, object: &Value) {
             }
             one_of(errors, port, &here, "protocol", &["SCTP", "TCP", "UDP"]);
         }
-    }
-}
-
-/// An event in its stored form; `strict` where it came through `events.k8s.io/v1`.
-pub fn event(errors: &mut Errors, event: &Value, strict: bool) {
-    const MISMATCH: &str = "does not match event.namespace";
-    let namespace = text(&event["metadata"], "namespace");
-    let about = text(&event["involvedObject"], "namespace");
-    let at = Path::new("involvedObject").child("namespace");
-    if present(event, "eventTime").is_none() {
-        let agrees = if about.is_empty() {
-            matches!(namespace, "" | "default")
-        } else {
-            namespace == about
-        };
-        if !agrees {
-            errors.push(FieldError::invalid(&at, about, MISMATCH));
-        }
-    } else {
-        if about.is_empty() && !matches!(namespace, "default" | "kube-system") {
-            errors.push(FieldError::invalid(&at, about, MISMATCH));
-        }
-        new_event(errors, event, strict);
-    }
-    if strict {
-        strict_event(errors, event);
-    }
-}
-
-/// Events with a time of their own say who reports what.
-fn new_event(errors: &mut Errors, event: &Value, strict: bool) {
-    let reporter = text(event, "reportingComponent");
-    let field = if strict {
-        "reportingController"
-    } else {
-        "reportingComponent"
-    };
-    if reporter.is_empty() {
-        errors.push(FieldError::required(&Path::new(field), ""));
-    }
-    qualified_name(errors, &Path::new(field), reporter);
-    for key in ["reportingInstance", "action", "reason"] {
-        match text(event, key) {
-            "" => errors.push(FieldError::required(&Path::new(key), "")),
-            long if long.len() > 128 => {
-                errors.push(FieldError::invalid(
-                    &Path::new(key),
-                    "",
-                    "can have at most 128 characters",
-                ));
-            }
-            _ => {}
-        }
-    }
-    if text(event, "message").len() > 1024 {
-        errors.push(FieldError::invalid(
-            &Path::new("message"),
-            "",
-            "can have at most 1024 characters",
-        ));
-    }
-}
-
-fn strict_event(errors: &mut Errors, event: &Value) {
-    if let Some(series) = present(event, "series") {
-        if int(series, "count").unwrap_or_default() < 2 {
-            errors.push(FieldError::invalid(
-                &Path::new("series.count"),
-                "",
-                "should be at least 2",
-            ));
-        }
-        if present(series, "lastObservedTime").is_none() {
-            errors.push(FieldError::required(&Path::new("series.lastObservedTime"), ""));
-        }
-    }
-    if present(event, "eventTime").is_none() {
-        errors.push(FieldError::required(&Path::new("eventTime"), ""));
-    }
-    let kind = text(event, "type");
-    if !matches!(kind, "Normal" | "Warning") {
-        errors.push(FieldError::invalid(
-            &Path::new("type"),
-            "",
-            format!("has invalid value: {kind}"),
-        ));
-    }
-    for key in ["firstTimestamp", "lastTimestamp", "count"] {
-        if present(event, key).is_some() {
-            errors.push(FieldError::invalid(&Path::new(key), "", "needs to be unset"));
-        }
-    }
-    if map(event, "source").is_some() {
-        errors.push(FieldError::invalid(&Path::new("source"), "", "needs to be unset"));
     }
 }
 

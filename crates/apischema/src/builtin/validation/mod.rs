@@ -1,9 +1,15 @@
 //! What built-in kinds accept, with the words in which the real server refuses: metadata, then the kind's own rules for
 //! creation, replacement and status. The commonly hit rules are here; exotic volume sources and Windows settings pass.
 
+mod autoscaling;
 mod common;
 mod container;
 mod core;
+mod ephemeral;
+mod event;
+mod ingress;
+mod limits;
+mod network;
 mod pod;
 mod policies;
 mod scheduling;
@@ -32,7 +38,7 @@ fn metadata(errors: &mut Errors, group: &str, kind: &str, object: &Value) {
     let path = Path::new("metadata");
     let meta = &object["metadata"];
     errors.extend(validate_object_meta(meta, namespaced, name_rule(group, kind), &path));
-    short_finalizers(errors, meta, &path);
+    short_finalizers(errors, group, meta, &path);
 }
 
 /// Metadata on replacement. Upstream looks at it more than once, by rules for all kinds and by rules of the kind, and
@@ -43,9 +49,10 @@ fn metadata_update(group: &str, kind: &str, object: &Value, old: &Value) -> Erro
     let (meta, old_meta) = (&object["metadata"], &old["metadata"]);
     let mut errors = validate_object_meta(meta, namespaced, NameRule::PathSegment, &path);
     errors.extend(validate_object_meta_update(meta, old_meta, &path));
-    if !matches!(kind, "PodDisruptionBudget" | "Event") {
+    // The exceptions leave the rules for all kinds to speak alone.
+    if !matches!((group, kind), ("policy", "PodDisruptionBudget") | ("", "Event")) {
         errors.extend(validate_object_meta_update(meta, old_meta, &path));
-        short_finalizers(&mut errors, meta, &path);
+        short_finalizers(&mut errors, group, meta, &path);
     }
     errors
 }
@@ -73,8 +80,12 @@ fn checks_as_new(group: &str, kind: &str) -> bool {
 }
 
 /// Built-in kinds ask for finalizers with a domain, unless they are upstream's own.
-fn short_finalizers(errors: &mut Errors, meta: &Value, path: &Path) {
+fn short_finalizers(errors: &mut Errors, group: &str, meta: &Value, path: &Path) {
     const OWN: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
+    // Leases and disruption budgets are checked by the rules for any object alone.
+    if matches!(group, "coordination.k8s.io" | "policy") {
+        return;
+    }
     let at = path.child("finalizers");
     for (index, finalizer) in crate::builtin::fields::list(meta, "finalizers").iter().enumerate() {
         let finalizer = finalizer.as_str().unwrap_or_default();
@@ -102,10 +113,17 @@ pub fn create(group: &str, kind: &str, object: &Value) -> Vec<FieldError> {
         ("", "Node") => core::node(found, object),
         ("", "Namespace") => core::namespace(found, object),
         ("", "PodTemplate") => pod::template(found, &object["template"], &Path::new("template")),
-        ("", "Event") => core::event(found, object, false),
+        ("", "Event") => event::event(found, object, false),
         ("events.k8s.io", "Event") => {
-            core::event(found, object, true);
+            event::event(found, object, true);
+            metadata(found, group, kind, object);
+            event::strict_create(found, object);
         }
+        ("", "Service") => {
+            service::service(found, object);
+            service::allocation(found, object);
+        }
+        ("networking.k8s.io", "Ingress") => ingress::create(found, object),
         ("batch", "Job") => workloads::job(found, object, false),
         ("batch", "CronJob") => workloads::cron_job(found, object, false),
         ("apps", "StatefulSet") => workloads::stateful_set(found, object, false),
@@ -120,11 +138,15 @@ fn always(found: &mut Errors, group: &str, kind: &str, object: &Value) {
     match (group, kind) {
         ("", "ConfigMap") => core::config_map(found, object),
         ("", "Secret") => core::secret(found, object),
-        ("", "Service") => service::service(found, object),
+        ("", "LimitRange") => limits::limit_range(found, object),
         ("", "Endpoints") => core::endpoints(found, object),
         ("", "PersistentVolume") => core::persistent_volume(found, object),
         ("", "PersistentVolumeClaim") => core::persistent_volume_claim(found, object),
         ("", "ReplicationController") => workloads::replication_controller(found, object),
+        ("networking.k8s.io", "Ingress") => ingress::ingress(found, object),
+        ("networking.k8s.io", "NetworkPolicy") => network::network_policy(found, object, None),
+        ("discovery.k8s.io", "EndpointSlice") => network::endpoint_slice(found, object, None),
+        ("autoscaling", "HorizontalPodAutoscaler") => autoscaling::autoscaler(found, object, None),
         ("apps", "Deployment") => workloads::deployment(found, object),
         ("apps", "ReplicaSet") => workloads::replica_set(found, object),
         ("apps", "DaemonSet") => workloads::daemon_set(found, object),
@@ -156,6 +178,14 @@ pub fn update(group: &str, kind: &str, object: &Value, old: &Value) -> Vec<Field
         ("", "ConfigMap") => core::config_map_update(found, object, old),
         ("", "Secret") => core::secret_update(found, object, old),
         ("", "Service") => service::update(found, object, old),
+        ("", "Event") => event::event(found, object, false),
+        ("events.k8s.io", "Event") => {
+            event::event(found, object, true);
+            event::strict_update(found, object, old);
+        }
+        ("networking.k8s.io", "NetworkPolicy") => network::network_policy(found, object, Some(old)),
+        ("discovery.k8s.io", "EndpointSlice") => network::endpoint_slice(found, object, Some(old)),
+        ("autoscaling", "HorizontalPodAutoscaler") => autoscaling::autoscaler(found, object, Some(old)),
         ("", "PersistentVolumeClaim") => core::persistent_volume_claim_update(found, object, old),
         ("apps", "Deployment" | "ReplicaSet") => {
             always(found, group, kind, object);
@@ -185,6 +215,14 @@ pub fn update(group: &str, kind: &str, object: &Value, old: &Value) -> Vec<Field
     errors
 }
 
+/// What is wrong with a write through `pods/ephemeralcontainers`.
+pub fn ephemeral_containers_update(object: &Value, old: &Value) -> Vec<FieldError> {
+    let mut errors = metadata_update("", "Pod", object, old);
+    metadata(&mut errors, "", "Pod", object);
+    pod::ephemeral_containers_update(&mut errors, object, old);
+    errors
+}
+
 /// What is wrong with a write through the status subresource.
 pub fn status_update(group: &str, kind: &str, object: &Value, old: &Value) -> Vec<FieldError> {
     let mut errors = metadata_update(group, kind, object, old);
@@ -193,6 +231,7 @@ pub fn status_update(group: &str, kind: &str, object: &Value, old: &Value) -> Ve
         ("", "Pod") => pod::status_update(found, object, old),
         ("", "Node") => core::node_update(found, object, old),
         ("", "Namespace") => core::namespace_status(found, object),
+        ("autoscaling", "HorizontalPodAutoscaler") => autoscaling::status(found, object),
         ("apps", "Deployment") => workloads::deployment_status(found, object),
         ("apps", "ReplicaSet") => workloads::replica_set_status(found, object),
         ("policy", "PodDisruptionBudget") => policies::disruption_budget_status(found, object),

@@ -2,20 +2,97 @@
 
 use serde_json::Value;
 
-use super::common::{Errors, IP_ADDRESS, complain, dns_label, dns_subdomain, is_ip, one_of, qualified_name};
+use super::common::{Errors, dns_label, dns_subdomain, one_of, printed, qualified_name};
 use super::container::{self, Surroundings, user_ids};
-use super::{scheduling, volumes};
+use super::{ephemeral, network, scheduling, volumes};
 use crate::builtin::fields::{flag, int, list, list_mut, map, present, remove, set, text};
-use crate::field_error::{FieldError, Path};
-use crate::structural::names;
+use crate::field_error::{ErrorKind, FieldError, Path};
 use crate::structural::object_meta::{validate_annotations, validate_labels};
 
 pub fn create(errors: &mut Errors, pod: &Value) {
-    spec(errors, &pod["spec"], &Path::new("spec"), true);
+    whole(errors, pod);
+    let path = Path::new("spec");
     if !list(&pod["spec"], "ephemeralContainers").is_empty() {
-        let at = Path::new("spec").child("ephemeralContainers");
+        let at = path.child("ephemeralContainers");
         errors.push(FieldError::forbidden(&at, "cannot be set on create"));
     }
+    if !text(&pod["spec"], "nodeName").is_empty() && !list(&pod["spec"], "schedulingGates").is_empty() {
+        let detail = "cannot be set until all schedulingGates have been cleared";
+        errors.push(FieldError::forbidden(&path.child("nodeName"), detail));
+    }
+}
+
+/// What holds for a pod at all times: annotations with a meaning, the spec, and what templates may leave open.
+fn whole(errors: &mut Errors, pod: &Value) {
+    annotations(errors, pod);
+    let path = Path::new("spec");
+    spec(errors, &pod["spec"], &path, true);
+    if !text(&pod["spec"], "serviceAccountName").is_empty() {
+        return;
+    }
+    for (index, volume) in list(&pod["spec"], "volumes").iter().enumerate() {
+        for (position, source) in list(&volume["projected"], "sources").iter().enumerate() {
+            if present(source, "serviceAccountToken").is_some() {
+                let projected = path.child("volumes").index(index).child("projected");
+                let at = projected.child("sources").index(position).child("serviceAccountToken");
+                let detail = "must not be specified when serviceAccountName is not set";
+                errors.push(FieldError::forbidden(&at, detail));
+            }
+        }
+    }
+}
+
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
+fn annotations(errors: &mut Errors, pod: &Value) {
+    const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+    let path = Path::new("metadata").child("annotations");
+    let given = |key: &str| pod["metadata"]["annotations"].get(key).and_then(Value::as_str);
+    if let Some(value) = given(MIRROR).filter(|_| text(&pod["spec"], "nodeName").is_empty()) {
+        let detail = "must set spec.nodeName if mirror pod annotation is set";
+        errors.push(FieldError::invalid(&path.key(MIRROR), value, detail));
+    }
+    if let Some(cost) = given(DELETION_COST) {
+        // Go reads `+5` and `05` too, but upstream wants neither.
+        let is_plain = cost == "0" || !cost.trim_start_matches('-').starts_with(['+', '0']);
+        if !is_plain || cost.parse::<i32>().is_err() {
+            errors.push(FieldError::invalid(
+                &path.key(DELETION_COST),
+                cost,
+                "must be a 32bit integer",
+            ));
+        }
+    }
+}
+
+/// Whether a pod mirrors a file on its node is said once. Every update looks at the annotations again.
+fn annotations_update(errors: &mut Errors, new: &Value, old: &Value) {
+    let at = Path::new("metadata").child("annotations").key(MIRROR);
+    let mirror = |pod: &Value| pod["metadata"]["annotations"].get(MIRROR).cloned();
+    match (mirror(old), mirror(new)) {
+        (Some(before), after) if after.as_ref() != Some(&before) => {
+            errors.push(FieldError::forbidden(
+                &at,
+                "may not remove or update mirror pod annotation",
+            ));
+        }
+        (None, Some(_)) => errors.push(FieldError::forbidden(&at, "may not add mirror pod annotation")),
+        _ => {}
+    }
+    annotations(errors, new);
+}
+
+/// A write through `pods/ephemeralcontainers`.
+pub fn ephemeral_containers_update(errors: &mut Errors, new: &Value, old: &Value) {
+    whole(errors, new);
+    annotations_update(errors, new, old);
+    if old["metadata"]["annotations"].get(MIRROR).is_some() {
+        // Of all that is wrong, upstream reports this alone, and its place prints as an empty list.
+        let detail = "static pods do not support ephemeral containers";
+        *errors = vec![FieldError::forbidden(&Path::new("[]"), detail)];
+        return;
+    }
+    ephemeral::update(errors, new, old);
 }
 
 /// A template: its metadata has labels and annotations only, so nothing else is checked there.
@@ -67,9 +144,7 @@ pub fn spec(errors: &mut Errors, spec: &Value, path: &Path, is_pod: bool) {
     scheduling::tolerations(errors, spec, &path.child("tolerations"));
     for (index, alias) in list(spec, "hostAliases").iter().enumerate() {
         let at = path.child("hostAliases").index(index);
-        if !is_ip(text(alias, "ip")) {
-            errors.push(FieldError::invalid(&at.child("ip"), text(alias, "ip"), IP_ADDRESS));
-        }
+        network::address(errors, &at.child("ip"), text(alias, "ip"));
         for (position, name) in list(alias, "hostnames").iter().filter_map(Value::as_str).enumerate() {
             dns_subdomain(errors, &at.child("hostnames").index(position), name);
         }
@@ -207,18 +282,16 @@ const UPDATE_REFUSED: &str = "pod updates may not change fields other than `spec
 /// Images may be exchanged, deadlines shortened, tolerations added, gates opened; everything else stays.
 pub fn update(errors: &mut Errors, new: &Value, old: &Value) {
     let path = Path::new("spec");
-    spec(errors, &new["spec"], &path, true);
+    whole(errors, new);
+    annotations_update(errors, new, old);
     let (new_spec, old_spec) = (&new["spec"], &old["spec"]);
-    let mut stopped = false;
     for containers in ["containers", "initContainers"] {
         if list(new_spec, containers).len() != list(old_spec, containers).len() {
             let verb = "pod updates may not add or remove containers";
             errors.push(FieldError::forbidden(&path.child(containers), verb));
-            stopped = true;
+            return;
         }
-    }
-    if stopped {
-        return;
+        images(errors, list(new_spec, containers), &path.child(containers));
     }
     deadline(errors, new_spec, old_spec, &path);
     scheduling::tolerations_update(errors, new_spec, old_spec, &path.child("tolerations"));
@@ -232,12 +305,7 @@ pub fn update(errors: &mut Errors, new: &Value, old: &Value) {
             }
         }
     }
-    for field in [
-        "activeDeadlineSeconds",
-        "tolerations",
-        "schedulingGates",
-        "ephemeralContainers",
-    ] {
+    for field in ["activeDeadlineSeconds", "tolerations", "schedulingGates"] {
         crate::builtin::fields::copy(old_spec, &mut munged, field);
     }
     if int(old_spec, "terminationGracePeriodSeconds").is_some_and(|period| period < 0)
@@ -254,6 +322,23 @@ pub fn update(errors: &mut Errors, new: &Value, old: &Value) {
     }
     if munged != kept {
         errors.push(FieldError::forbidden(&path, format!("{UPDATE_REFUSED}\n")));
+    }
+}
+
+/// Images are looked at once more than the rest, since they may change; a refusal says so twice.
+fn images(errors: &mut Errors, containers: &[Value], path: &Path) {
+    for (index, container) in containers.iter().enumerate() {
+        let at = path.index(index).child("image");
+        let image = text(container, "image");
+        if image.is_empty() {
+            errors.push(FieldError::required(&at, ""));
+        } else if image.trim() != image {
+            errors.push(FieldError::invalid(
+                &at,
+                image,
+                "must not have leading or trailing whitespace",
+            ));
+        }
     }
 }
 
@@ -277,22 +362,66 @@ fn deadline(errors: &mut Errors, new: &Value, old: &Value, path: &Path) {
 
 /// What the status subresource may not do.
 pub fn status_update(errors: &mut Errors, new: &Value, old: &Value) {
-    let path = Path::new("status");
-    let nominated = text(&new["status"], "nominatedNodeName");
-    if !nominated.is_empty() {
-        complain(
-            errors,
-            &path.child("nominatedNodeName"),
-            nominated,
-            names::dns_subdomain(nominated),
-        );
+    annotations_update(errors, new, old);
+    let (path, status) = (Path::new("status"), &new["status"]);
+    conditions(errors, status, &path.child("conditions"));
+    let nominated = text(status, "nominatedNodeName");
+    if !nominated.is_empty() && nominated != text(&old["status"], "nominatedNodeName") {
+        let at = path.child("nominatedNodeName");
+        dns_subdomain(errors, &at, nominated);
+        if !text(&old["spec"], "nodeName").is_empty() {
+            let detail = "may not be set on pods that are already bound to a node";
+            errors.push(FieldError::forbidden(&at, detail));
+        }
     }
-    let (new_class, old_class) = (text(&new["status"], "qosClass"), text(&old["status"], "qosClass"));
+    generation_seen(errors, status, &path);
+    let (new_class, old_class) = (text(status, "qosClass"), text(&old["status"], "qosClass"));
     if new_class != old_class {
         errors.push(FieldError::invalid(
             &path.child("qosClass"),
             new_class,
             "field is immutable",
         ));
+    }
+    addresses(errors, status, &old["status"], &path.child("podIPs"), "podIPs");
+    let host = list(status, "hostIPs").first().map(|first| text(first, "ip"));
+    if let Some(first) = host.filter(|first| *first != text(status, "hostIP")) {
+        let at = path.child("hostIPs").index(0).child("ip");
+        errors.push(FieldError::invalid(&at, first, "must be equal to `hostIP`"));
+    }
+    addresses(errors, status, &old["status"], &path.child("hostIPs"), "hostIPs");
+}
+
+fn generation_seen(errors: &mut Errors, holder: &Value, path: &Path) {
+    if let Some(seen) = int(holder, "observedGeneration").filter(|seen| *seen < 0) {
+        let at = path.child("observedGeneration");
+        errors.push(FieldError::invalid(&at, seen, "must be a non-negative integer"));
+    }
+}
+
+fn conditions(errors: &mut Errors, status: &Value, path: &Path) {
+    for (index, condition) in list(status, "conditions").iter().enumerate() {
+        let at = path.index(index);
+        generation_seen(errors, condition, &at);
+        // Upstream names the Go field here.
+        qualified_name(errors, &at.child("Type"), text(condition, "type"));
+    }
+}
+
+/// One address per family; addresses that were there before may stay whatever they look like.
+fn addresses(errors: &mut Errors, status: &Value, old: &Value, path: &Path, field: &str) {
+    let known = |ip: &str| list(old, field).iter().any(|known| text(known, "ip") == ip);
+    let given: Vec<&str> = list(status, field).iter().map(|entry| text(entry, "ip")).collect();
+    for (index, ip) in given.iter().enumerate() {
+        if !known(ip) {
+            network::address(errors, &path.index(index), ip);
+        }
+    }
+    let families: Vec<bool> = given.iter().map(|ip| ip.contains(':')).collect();
+    if families.len() > 2 || (families.len() == 2 && families[0] == families[1]) {
+        let shown = given.iter().map(|ip| format!("{{\"IP\":{}}}", Value::from(*ip)));
+        let shown = format!("[{}]", shown.collect::<Vec<_>>().join(","));
+        let detail = "may specify no more than one IP for each IP family";
+        errors.push(printed(ErrorKind::Invalid, path, &shown, detail));
     }
 }

@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::common::{
-    Errors, IP_ADDRESS, PORT_RANGE, dns_label, dns_subdomain, is_ip, one_of, port_number_or_name, printed,
-};
+use super::common::{Errors, PORT_RANGE, dns_label, dns_subdomain, one_of, port_number_or_name, printed};
+use super::network;
 use crate::builtin::fields::{int, list, map, present, text};
 use crate::field_error::{ErrorKind, FieldError, Path};
 use crate::structural::object_meta::validate_labels;
@@ -99,9 +98,19 @@ fn cluster_ips(errors: &mut Errors, spec: &Value, path: &Path, kind: &str) {
         }
         return;
     }
-    for (index, address) in list(spec, "clusterIPs").iter().filter_map(Value::as_str).enumerate() {
-        if address != "None" && !is_ip(address) {
-            errors.push(FieldError::invalid(&at.index(index), address, IP_ADDRESS));
+    let (address, addresses) = (text(spec, "clusterIP"), list(spec, "clusterIPs"));
+    if address.is_empty() && !addresses.is_empty() {
+        let detail = "must be empty when `clusterIP` is not specified";
+        errors.push(FieldError::invalid(&at, addresses.to_vec(), detail));
+    } else if !address.is_empty() && addresses.first().is_none_or(|first| first != address) {
+        errors.push(match addresses {
+            [] => FieldError::required(&at, ""),
+            _ => FieldError::invalid(&at, addresses.to_vec(), "first value must match `clusterIP`"),
+        });
+    }
+    for (index, address) in addresses.iter().filter_map(Value::as_str).enumerate() {
+        if index > 0 || address != "None" {
+            network::address(errors, &at.index(index), address);
         }
     }
 }
@@ -110,7 +119,9 @@ fn external_ips(errors: &mut Errors, spec: &Value, path: &Path) {
     for (index, address) in list(spec, "externalIPs").iter().filter_map(Value::as_str).enumerate() {
         let at = path.index(index);
         match address.parse::<std::net::IpAddr>() {
-            Err(_) => errors.push(FieldError::invalid(&at, address, IP_ADDRESS)),
+            Err(_) => {
+                network::address(errors, &at, address);
+            }
             Ok(ip) if ip.is_unspecified() => {
                 errors.push(FieldError::invalid(
                     &at,
@@ -153,8 +164,56 @@ fn duplicate_ports(errors: &mut Errors, ports: &[Value], path: &Path) {
     }
 }
 
+/// What only shows when addresses and ports are taken: whether they are there to be taken. Upstream comes to this only
+/// with a service that is valid otherwise. The network is wider than the real server's default (10.0.0.0/24), so that a
+/// long simulation does not run out of it.
+pub fn allocation(errors: &mut Errors, object: &Value) {
+    if !errors.is_empty() {
+        return;
+    }
+    let (spec, path) = (&object["spec"], Path::new("spec"));
+    let (addresses, at) = (list(spec, "clusterIPs"), path.child("clusterIPs"));
+    for (index, address) in addresses.iter().filter_map(Value::as_str).enumerate() {
+        match address.parse::<std::net::IpAddr>() {
+            Ok(std::net::IpAddr::V6(_)) => {
+                let detail = "IPv6 is not configured on this cluster";
+                errors.push(FieldError::invalid(&at.index(index), addresses.to_vec(), detail));
+            }
+            Ok(std::net::IpAddr::V4(given)) if given.octets()[..2] != [10, 0] => {
+                let detail =
+                    format!("failed to allocate IP {address}: the provided network does not match the current range");
+                errors.push(FieldError::invalid(&at, addresses.to_vec(), detail));
+            }
+            _ => {}
+        }
+    }
+    if !errors.is_empty() {
+        return;
+    }
+    for (index, port) in list(spec, "ports").iter().enumerate() {
+        let given = int(port, "nodePort").unwrap_or_default();
+        if given != 0 && !(30_000..=32_767).contains(&given) {
+            let place = path.child("ports").index(index).child("nodePort");
+            let detail = "provided port is not in the valid range. The range of valid ports is 30000-32767";
+            errors.push(FieldError::invalid(&place, given, detail));
+        }
+    }
+}
+
 /// A cluster address is given once.
 pub fn update(errors: &mut Errors, new: &Value, old: &Value) {
+    let mut mismatched = Vec::new();
+    cluster_ips(
+        &mut mismatched,
+        &new["spec"],
+        &Path::new("spec"),
+        text(&new["spec"], "type"),
+    );
+    if !mismatched.is_empty() {
+        // Upstream looks at these fields before it defaults their relatives, and then at nothing else.
+        *errors = mismatched;
+        return;
+    }
     let needs = |service: &Value| text(&service["spec"], "type") != "ExternalName";
     let (before, after) = (list(&old["spec"], "clusterIPs"), list(&new["spec"], "clusterIPs"));
     if needs(old) && needs(new) && !before.is_empty() && before.first() != after.first() {
@@ -163,4 +222,5 @@ pub fn update(errors: &mut Errors, new: &Value, old: &Value) {
         errors.push(FieldError::invalid(&at, given, "may not change once set"));
     }
     service(errors, new);
+    allocation(errors, new);
 }
