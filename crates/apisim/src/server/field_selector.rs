@@ -190,7 +190,7 @@ fn unescape(value: &str) -> Result<String, String> {
                 None => return Err("invalid field selector: invalid escape sequence: \\".into()),
             },
             ',' | '=' => {
-                return Err(format!("invalid field selector: unescaped character in value: {letter}"));
+                return Err(format!("invalid field selector: unescaped character in value: {}", u32::from(letter)));
             }
             other => plain.push(other),
         }

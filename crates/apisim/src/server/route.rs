@@ -92,7 +92,7 @@ impl ApiServer {
             return Err(ApiError::injected(code));
         }
         let form = Form::negotiate(&incoming.accept, true)
-            .map_err(|error| if resource.is_custom() { error } else { ApiError::not_acceptable_by_router(present::ACCEPTED) })?;
+            .map_err(|error| refuse_accept(error, &incoming.accept, &resource))?;
         check_timeout(incoming.query.get("timeout").unwrap_or_default())?;
         let now = self.now();
         // A shape that cannot be given is refused before anything is done, not after.
@@ -205,6 +205,13 @@ fn find_resource(state: &State, path: &ResourcePath) -> ApiResult<Arc<ResourceTy
         };
     }
     Err(unknown_below(&gv.group))
+}
+
+/// The router of built-in kinds looks at media types only; forms of one that do not exist are refused behind it.
+fn refuse_accept(error: ApiError, accept: &str, resource: &ResourceType) -> ApiError {
+    let mut types = accept.split(',').map(|clause| clause.split(';').next().unwrap_or_default().trim());
+    let routed = types.any(|media| media == "*/*" || present::ACCEPTED.split(", ").any(|known| known == media));
+    if routed || resource.is_custom() { error } else { ApiError::not_acceptable_by_router(present::ACCEPTED) }
 }
 
 /// The router knows the groups of built-in kinds; what lies in no group that it knows is nobody's.

@@ -102,7 +102,7 @@ impl Rules {
         match &self.kind {
             KindRules::Custom(version) => version.default_applied(value),
             KindRules::BuiltIn | KindRules::Definition => {
-                self.decode(value).map_err(|why| self.undecodable(&why))?;
+                self.decode(value).map_err(|why| self.unconvertible(value, &why))?;
             }
         }
         Ok(())
@@ -123,6 +123,19 @@ impl Rules {
     pub fn undecodable(&self, why: &str) -> ApiError {
         let version = &self.resource.gv.version;
         ApiError::bad_request(decode::cannot_be_handled(self.kind(), version, self.kind(), why))
+    }
+
+    /// A merged object that is not one of this kind: upstream finds out when it turns it into its Go type.
+    fn unconvertible(&self, value: &Value, why: &str) -> ApiError {
+        let metadata = |key: &str| value["metadata"][key].as_str().unwrap_or_default();
+        let kind = format!("{}/{}, Kind={}", self.group(), self.resource.gv.version, self.kind());
+        let decoder = if why.starts_with("illegal base64") { "error decoding from json: " } else { "" };
+        ApiError::raw_internal(format!(
+            "failed to convert new object ({}/{}; {kind}) to proper version: unable to convert unstructured object to \
+             {kind}: {decoder}{why}",
+            metadata("namespace"),
+            metadata("name")
+        ))
     }
 
     pub fn reporter(&self) -> Reporter {

@@ -230,8 +230,12 @@ impl Call<'_> {
         let (api_version, kind) = (text("apiVersion"), text("kind"));
         if kind.is_empty() {
             let body = String::from_utf8_lossy(self.body);
+            let missing = format!("Object 'Kind' is missing in '{body}'");
+            if !self.path.name.is_empty() {
+                return Err(self.rules.undecodable(&missing));
+            }
             return Err(ApiError::bad_request(format!(
-                "the object provided is unrecognized (must be of type {}): Object 'Kind' is missing in '{body}' ({})",
+                "the object provided is unrecognized (must be of type {}): {missing} ({})",
                 self.resource.kind,
                 decode::body_summary(self.body)
             )));

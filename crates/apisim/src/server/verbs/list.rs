@@ -217,18 +217,17 @@ impl Page {
         let limit = usize::try_from(limit).ok().filter(|limit| *limit > 0).unwrap_or(usize::MAX);
         let mut objects = objects.take_while(|(key, _)| key.starts_with(prefix));
         let mut page = Self { items: Vec::new(), next: None, remaining: 0 };
-        let mut last: Option<&Arc<str>> = None;
         for (key, object) in objects.by_ref() {
             if !selection.matches(object) {
                 continue;
             }
+            page.items.push(object.clone());
             if page.items.len() == limit {
-                page.next = last.map(|key| key.to_string());
-                page.remaining = 1 + objects.filter(|(_, object)| selection.matches(object)).count();
+                // Whether what is left matches is not looked at: the next page will tell, as etcd's pages do.
+                page.remaining = objects.count();
+                page.next = (page.remaining > 0).then(|| key.to_string());
                 break;
             }
-            page.items.push(object.clone());
-            last = Some(key);
         }
         page
     }

@@ -33,7 +33,7 @@ impl Call<'_> {
         if !given.is_empty() && given != pod.uid() {
             let path = storage_path(&pods, pod.namespace(), pod.name());
             let why = format!(
-                "StorageError: invalid object, Code: 4, Key: {path}, ResourceVersion: 0, AdditionalErrorMsg: \
+                "StorageError: invalid object, Code: 4, Key: /registry{path}, ResourceVersion: 0, AdditionalErrorMsg: \
                  Precondition failed: UID in precondition: {given}, UID in object meta: {}",
                 pod.uid()
             );

@@ -49,10 +49,17 @@ impl Call<'_> {
         if !about_access || asked("resourceAttributes") != asked("nonResourceAttributes") {
             return Ok(());
         }
-        let path = Path::new("spec").child("resourceAttributes");
-        let found = value["spec"].get("resourceAttributes").cloned().unwrap_or_default();
-        let why = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
-        Err(ApiError::invalid(&self.resource.gv.group, "", "", &[FieldError::invalid(&path, found, why)]))
+        let spec = Path::new("spec");
+        let error = if asked("resourceAttributes") {
+            let text = |key: &str| value["spec"]["nonResourceAttributes"][key].as_str().unwrap_or_default();
+            let found = json!({"Path": text("path"), "Verb": text("verb")});
+            let why = "cannot be specified in combination with resourceAttributes";
+            FieldError::invalid(&spec.child("nonResourceAttributes"), found, why)
+        } else {
+            let why = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
+            FieldError::invalid(&spec.child("resourceAttributes"), Value::Null, why)
+        };
+        Err(ApiError::invalid(&self.resource.gv.group, "", "", &[error]))
     }
 }
 

@@ -8,7 +8,7 @@ use crate::store::Object;
 
 use super::super::answer::Answer;
 use super::Call;
-use super::write::{metadata_mut, metadata_text};
+use super::write::{metadata_mut, metadata_text, parse_revision};
 
 impl Call<'_> {
     pub(super) fn update(&mut self) -> ApiResult<Answer> {
@@ -17,7 +17,7 @@ impl Call<'_> {
         self.check_object_namespace(&mut value)?;
         self.check_object_name(&value)?;
         let Ok(old) = self.existing(&self.path.name) else { return self.create_by_update(value) };
-        self.check_uid(&old, &value)?;
+        self.check_uid(&old, &value, options.dry_run)?;
         if self.path.subresource == "finalize" {
             value = finalized(old.value(), &value);
         }
@@ -32,8 +32,7 @@ impl Call<'_> {
             return Err(ApiError::not_found(&self.resource, &self.path.name));
         }
         let options = self.write_options("UpdateOptions")?;
-        let given = metadata_text(&value, "resourceVersion").to_owned();
-        if !given.is_empty() && given != "0" {
+        if parse_revision(metadata_text(&value, "resourceVersion"))? != 0 {
             return Err(ApiError::modified(&self.resource, &self.path.name));
         }
         if let Some(metadata) = metadata_mut(&mut value) {
@@ -45,26 +44,24 @@ impl Call<'_> {
     }
 
     /// An update that names a uid is meant for that object and no other of its name.
-    fn check_uid(&self, old: &Object, value: &Value) -> ApiResult<()> {
+    fn check_uid(&self, old: &Object, value: &Value, dry_run: bool) -> ApiResult<()> {
         let given = metadata_text(value, "uid");
         if given.is_empty() || given == old.uid() {
             return Ok(());
         }
-        Err(self.uid_mismatch(old, given))
-    }
-
-    pub(super) fn uid_mismatch(&self, old: &Object, given: &str) -> ApiError {
+        // A dry run does not get as far as etcd, and names the object without etcd's prefix.
+        let prefix = if dry_run { "" } else { "/registry" };
         let key = storage_path(&self.resource, old.namespace(), old.name());
         let why = format!(
-            "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition \
-             failed: UID in precondition: {given}, UID in object meta: {}",
+            "StorageError: invalid object, Code: 4, Key: {prefix}{key}, ResourceVersion: 0, AdditionalErrorMsg: \
+             Precondition failed: UID in precondition: {given}, UID in object meta: {}",
             old.uid()
         );
-        ApiError::conflict(&self.resource, old.name(), &why)
+        Err(ApiError::conflict(&self.resource, old.name(), &why))
     }
 }
 
-/// Where the real server keeps an object in etcd: some refusals name it.
+/// Where the real server keeps an object, below its prefix in etcd: some refusals name it.
 pub(super) fn storage_path(resource: &ResourceType, namespace: &str, name: &str) -> String {
     let place = match (resource.gv.group.as_str(), resource.plural.as_str()) {
         ("", "nodes") => "minions".to_owned(),
@@ -74,7 +71,7 @@ pub(super) fn storage_path(resource: &ResourceType, namespace: &str, name: &str)
         (group, plural) if resource.is_custom() => format!("{group}/{plural}"),
         (_, plural) => plural.to_owned(),
     };
-    if namespace.is_empty() { format!("/registry/{place}/{name}") } else { format!("/registry/{place}/{namespace}/{name}") }
+    if namespace.is_empty() { format!("/{place}/{name}") } else { format!("/{place}/{namespace}/{name}") }
 }
 
 /// A namespace whose `spec.finalizers` alone may change.

@@ -47,6 +47,16 @@ fn plural_of(kind: &str) -> String {
     if lower.ends_with('s') { format!("{lower}es") } else { format!("{lower}s") }
 }
 
+/// The revision that an object claims to be of; none is zero.
+pub(super) fn parse_revision(text: &str) -> ApiResult<u64> {
+    if text.is_empty() {
+        return Ok(0);
+    }
+    text.parse().map_err(|_| {
+        ApiError::raw_internal(format!("strconv.ParseUint: parsing {}: invalid syntax", go_quote(text)))
+    })
+}
+
 pub(super) fn metadata_mut(value: &mut Value) -> Option<&mut Map<String, Value>> {
     let fields = value.as_object_mut()?;
     fields.entry("metadata").or_insert_with(|| Value::Object(Map::new())).as_object_mut()
@@ -81,7 +91,7 @@ impl Call<'_> {
     pub(super) fn store_new(&mut self, mut value: Value, options: &WriteOptions) -> ApiResult<Arc<Object>> {
         self.check_namespace(&value)?;
         self.rules.to_stored(&mut value);
-        if !matches!(metadata_text(&value, "resourceVersion"), "" | "0") {
+        if parse_revision(metadata_text(&value, "resourceVersion"))? != 0 {
             return Err(ApiError::raw_internal("resourceVersion should not be set on objects to be created"));
         }
         let uid = self.state.identities.uid();
@@ -235,12 +245,7 @@ impl Call<'_> {
     fn check_precondition(&self, old: &Object, new: &mut Value) -> ApiResult<()> {
         let given = metadata_text(new, "resourceVersion").to_owned();
         let current = old.revision();
-        let parsed: u64 = match given.as_str() {
-            "" => 0,
-            text => text.parse().map_err(|_| {
-                ApiError::raw_internal(format!("strconv.ParseUint: parsing {}: invalid syntax", go_quote(text)))
-            })?,
-        };
+        let parsed = parse_revision(&given)?;
         if parsed == 0 && !self.rules.updates_unconditionally() {
             let path = Path::new("metadata").child("resourceVersion");
             let error = FieldError::invalid(&path, 0, "must be specified for an update");
