@@ -1,5 +1,5 @@
 //! Fills in what differs between runs and between servers: `$ns`, `$core` and the like for paths, `${name.path}` for a value out of an earlier
-//! answer, `{$of: name, $with: {}}` for a whole answer with some fields changed, `$fill:N` for N characters. A value that an earlier answer did not have becomes `missing`, on both servers alike.
+//! answer, `{$of: name, $with: {}}` for a whole answer with some fields changed, `$fill:N` for N characters. A value that an earlier answer did not have becomes `missing`, or the first revision, on both servers alike.
 
 use std::collections::BTreeMap;
 
@@ -84,6 +84,8 @@ impl Placeholders {
         match self.kept.get(name).and_then(|body| at(body, path)) {
             Some(Value::String(text)) => text.clone(),
             Some(other) => other.to_string(),
+            // Old, but a revision: nonsense would be refused before anything of interest happens.
+            None if path.ends_with("resourceVersion") => "1".to_owned(),
             None => "missing".to_owned(),
         }
     }
