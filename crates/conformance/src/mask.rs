@@ -103,23 +103,30 @@ impl<'a> Masker<'a> {
         out
     }
 
-    /// The properties of a custom resource are checked in the order of a Go map: which of several problems is told first is chance.
+    /// The properties of a custom resource, and the labels of any object, are checked in the order of a Go map: which of several problems
+    /// is told first is chance.
     fn in_order(status: &mut Value) {
         let group = status["details"]["group"].as_str().unwrap_or_default();
         let message = status["message"].as_str().unwrap_or_default();
         let custom = group.contains('.') && !group.ends_with("k8s.io");
-        let Some((start, _)) = message.split_once(" is invalid: [").filter(|_| custom) else {
+        let Some((start, _)) = message.split_once(" is invalid: [") else {
             return;
         };
         let start = start.to_owned();
         let Some(causes) = status["details"]["causes"].as_array_mut() else {
             return;
         };
-        causes.sort_by_key(ToString::to_string);
-        let told = causes.iter().map(|cause| {
-            let text = |key: &str| cause[key].as_str().unwrap_or_default();
-            format!("{}: {}", text("field"), text("message"))
-        });
+        let field = |cause: &Value| cause["field"].as_str().unwrap_or_default().to_owned();
+        if custom {
+            causes.sort_by_key(ToString::to_string);
+        } else {
+            for same in causes.chunk_by_mut(|one, other| field(one) == field(other)) {
+                same.sort_by_key(ToString::to_string);
+            }
+        }
+        let told = causes
+            .iter()
+            .map(|cause| format!("{}: {}", field(cause), cause["message"].as_str().unwrap_or_default()));
         let mut told: Vec<String> = told.collect();
         told.dedup();
         status["message"] = Value::from(format!("{start} is invalid: [{}]", told.join(", ")));
