@@ -42,6 +42,8 @@ impl CrdVersion {
     /// Fills in what a server-side apply left open. Unlike a body that is read, an applied `null` stays, and is refused
     /// where it is not allowed.
     pub fn default_applied(&self, object: &mut Value) {
+        // The merge kept to the schema, so that metadata cannot be of another type now.
+        let _coerced = coerce_metadata(object);
         structural::default(object, self.structural.root());
     }
 

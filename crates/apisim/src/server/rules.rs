@@ -127,14 +127,13 @@ impl Rules {
 
     /// A merged object that is not one of this kind: upstream finds out when it turns it into its Go type.
     fn unconvertible(&self, value: &Value, why: &str) -> ApiError {
-        let metadata = |key: &str| value["metadata"][key].as_str().unwrap_or_default();
+        // Upstream names the configuration that was applied, which has no namespace here.
+        let name = value["metadata"]["name"].as_str().unwrap_or_default();
         let kind = format!("{}/{}, Kind={}", self.group(), self.resource.gv.version, self.kind());
         let decoder = if why.starts_with("illegal base64") { "error decoding from json: " } else { "" };
         ApiError::raw_internal(format!(
-            "failed to convert new object ({}/{}; {kind}) to proper version: unable to convert unstructured object to \
-             {kind}: {decoder}{why}",
-            metadata("namespace"),
-            metadata("name")
+            "failed to convert new object (/{name}; {kind}) to proper version: unable to convert unstructured object to \
+             {kind}: {decoder}{why}"
         ))
     }
 

@@ -293,7 +293,9 @@ pub fn update(errors: &mut Errors, new: &Value, old: &Value) {
         }
         images(errors, list(new_spec, containers), &path.child(containers));
     }
-    deadline(errors, new_spec, old_spec, &path);
+    if !deadline(errors, new_spec, old_spec, &path) {
+        return;
+    }
     scheduling::tolerations_update(errors, new_spec, old_spec, &path.child("tolerations"));
     scheduling::gates_update(errors, new_spec, old_spec, &path.child("schedulingGates"));
     let mut munged = new_spec.clone();
@@ -342,22 +344,26 @@ fn images(errors: &mut Errors, containers: &[Value], path: &Path) {
     }
 }
 
-fn deadline(errors: &mut Errors, new: &Value, old: &Value, path: &Path) {
+/// Deadlines may come and be shortened. Whether to look further: upstream stops at a bad one.
+fn deadline(errors: &mut Errors, new: &Value, old: &Value, path: &Path) -> bool {
     let at = path.child("activeDeadlineSeconds");
     match (int(new, "activeDeadlineSeconds"), int(old, "activeDeadlineSeconds")) {
-        (Some(new), Some(old)) if new > old => {
-            let detail = "must be less than or equal to previous value";
+        (Some(new), _) if !(0..=i64::from(i32::MAX)).contains(&new) => {
+            let detail = "must be between 0 and 2147483647, inclusive";
             errors.push(FieldError::invalid(&at, new, detail));
+            return false;
+        }
+        (Some(new), Some(old)) if new > old => {
+            errors.push(FieldError::invalid(&at, new, "must be less than or equal to previous value"));
+            return false;
         }
         (None, Some(_)) => {
-            errors.push(FieldError::invalid(
-                &at,
-                Value::Null,
-                "must not update from a positive integer to nil value",
-            ));
+            let detail = "must not update from a positive integer to nil value";
+            errors.push(FieldError::invalid(&at, Value::Null, detail));
         }
         _ => {}
     }
+    true
 }
 
 /// What the status subresource may not do.

@@ -110,7 +110,7 @@ impl Call<'_> {
             decoded.value = Value::Object(serde_json::Map::new());
         }
         if self.resource.is_custom() {
-            self.check_custom_type(&decoded.value)?;
+            self.check_custom_type(&decoded.value, options)?;
         } else {
             self.check_type(&decoded.value, &self.resource.gv, &kind)?;
             self.set_type(&mut decoded.value);
@@ -225,13 +225,14 @@ impl Call<'_> {
     }
 
     /// Custom resources are read without a Go type, so that kind and version must be said, and be the right ones.
-    fn check_custom_type(&mut self, value: &Value) -> ApiResult<()> {
+    fn check_custom_type(&self, value: &Value, options: &WriteOptions) -> ApiResult<()> {
         let text = |key: &str| value[key].as_str().unwrap_or_default();
         let (api_version, kind) = (text("apiVersion"), text("kind"));
         if kind.is_empty() {
             let body = String::from_utf8_lossy(self.body);
             let missing = format!("Object 'Kind' is missing in '{body}'");
-            if !self.path.name.is_empty() {
+            // Without field validation upstream uses another decoder, with other words.
+            if options.validation == FieldValidation::Ignore {
                 return Err(self.rules.undecodable(&missing));
             }
             return Err(ApiError::bad_request(format!(

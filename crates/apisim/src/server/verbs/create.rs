@@ -6,7 +6,7 @@ use crate::status::{ApiError, ApiResult};
 
 use super::super::answer::Answer;
 use super::Call;
-use super::write::{metadata_mut, metadata_text};
+use super::write::{metadata_mut, metadata_text, parse_revision};
 
 impl Call<'_> {
     pub(super) fn create(&mut self) -> ApiResult<Answer> {
@@ -20,6 +20,9 @@ impl Call<'_> {
             }
         }
         self.track(None, &mut value, &options);
+        if parse_revision(metadata_text(&value, "resourceVersion"))? != 0 {
+            return Err(ApiError::raw_internal("resourceVersion should not be set on objects to be created"));
+        }
         let object = self.store_new(value, &options)?;
         Ok(Answer::Object { code: 201, resource: self.resource.clone(), object })
     }

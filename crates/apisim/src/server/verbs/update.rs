@@ -8,7 +8,7 @@ use crate::store::Object;
 
 use super::super::answer::Answer;
 use super::Call;
-use super::write::{metadata_mut, metadata_text, parse_revision};
+use super::write::metadata_text;
 
 impl Call<'_> {
     pub(super) fn update(&mut self) -> ApiResult<Answer> {
@@ -32,12 +32,6 @@ impl Call<'_> {
             return Err(ApiError::not_found(&self.resource, &self.path.name));
         }
         let options = self.write_options("UpdateOptions")?;
-        if parse_revision(metadata_text(&value, "resourceVersion"))? != 0 {
-            return Err(ApiError::modified(&self.resource, &self.path.name));
-        }
-        if let Some(metadata) = metadata_mut(&mut value) {
-            metadata.remove("resourceVersion");
-        }
         self.track(None, &mut value, &options);
         let object = self.store_new(value, &options)?;
         Ok(Answer::Object { code: 201, resource: self.resource.clone(), object })

@@ -91,9 +91,8 @@ impl Call<'_> {
     pub(super) fn store_new(&mut self, mut value: Value, options: &WriteOptions) -> ApiResult<Arc<Object>> {
         self.check_namespace(&value)?;
         self.rules.to_stored(&mut value);
-        if parse_revision(metadata_text(&value, "resourceVersion"))? != 0 {
-            return Err(ApiError::raw_internal("resourceVersion should not be set on objects to be created"));
-        }
+        // Whatever it is: an apply or a put that creates was based on nothing.
+        parse_revision(metadata_text(&value, "resourceVersion"))?;
         let uid = self.state.identities.uid();
         let now = self.timestamp();
         self.identify(&mut value, &uid, &now);
