@@ -75,7 +75,9 @@ fn parse_yaml(bytes: &[u8]) -> Result<Decoded, DecodeError> {
         std::str::from_utf8(bytes).map_err(|_| DecodeError("yaml: control characters are not allowed".to_owned()))?;
     let text = first_document(text);
     if text.trim_start_matches([' ', '\n']).starts_with('\t') {
-        return Err(DecodeError("yaml: found character that cannot start any token".to_owned()));
+        return Err(DecodeError(
+            "yaml: found character that cannot start any token".to_owned(),
+        ));
     }
     let strict = serde_saphyr::options! { duplicate_keys: DuplicateKeyPolicy::Error, legacy_octal_numbers: true };
     let lenient = serde_saphyr::options! { duplicate_keys: DuplicateKeyPolicy::LastWins, legacy_octal_numbers: true };

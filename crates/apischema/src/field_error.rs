@@ -348,7 +348,10 @@ fn decimal_exponent(value: f64) -> Option<i32> {
 pub fn go_print(value: &Value) -> String {
     match value {
         Value::Object(fields) => {
-            let fields: Vec<String> = fields.iter().map(|(key, value)| format!("{key}:{}", go_print(value))).collect();
+            let fields: Vec<String> = fields
+                .iter()
+                .map(|(key, value)| format!("{key}:{}", go_print(value)))
+                .collect();
             format!("map[{}]", fields.join(" "))
         }
         Value::Array(items) => format!("[{}]", items.iter().map(go_print).collect::<Vec<_>>().join(" ")),

@@ -39,15 +39,32 @@ pub struct Collector {
 
 /// What one turn wants done.
 enum Task {
-    Delete { object: Arc<Object>, resource: Arc<ResourceType>, propagation: &'static str },
+    Delete {
+        object: Arc<Object>,
+        resource: Arc<ResourceType>,
+        propagation: &'static str,
+    },
     /// Replaces one list of an object's metadata.
-    Metadata { object: Arc<Object>, resource: Arc<ResourceType>, field: &'static str, value: Value },
-    Finalize { namespace: Arc<Object> },
+    Metadata {
+        object: Arc<Object>,
+        resource: Arc<ResourceType>,
+        field: &'static str,
+        value: Value,
+    },
+    Finalize {
+        namespace: Arc<Object>,
+    },
 }
 
 impl Collector {
     pub fn new(server: ApiServer) -> Self {
-        Self { server, seen: 0, places: BTreeMap::new(), dependents: BTreeMap::new(), dirty: BTreeSet::new() }
+        Self {
+            server,
+            seen: 0,
+            places: BTreeMap::new(),
+            dependents: BTreeMap::new(),
+            dirty: BTreeSet::new(),
+        }
     }
 
     /// Takes turns whenever something changed, until the task is dropped.
@@ -95,8 +112,16 @@ impl Collector {
         } else {
             for table in &tables {
                 for change in state.store.changes_after(table, self.seen) {
-                    let place = Place { table: table.clone(), key: change.key.clone() };
-                    self.note(&change.object, place, change.kind == ChangeKind::Deleted, change.previous.as_deref());
+                    let place = Place {
+                        table: table.clone(),
+                        key: change.key.clone(),
+                    };
+                    self.note(
+                        &change.object,
+                        place,
+                        change.kind == ChangeKind::Deleted,
+                        change.previous.as_deref(),
+                    );
                 }
             }
         }
@@ -109,7 +134,15 @@ impl Collector {
         for table in tables {
             for object in state.store.objects(table) {
                 let key = crate::store::object_key(object.namespace(), object.name());
-                self.note(object, Place { table: table.clone(), key }, false, None);
+                self.note(
+                    object,
+                    Place {
+                        table: table.clone(),
+                        key,
+                    },
+                    false,
+                    None,
+                );
             }
         }
     }
@@ -125,15 +158,20 @@ impl Collector {
         }
         if deleted {
             self.places.remove(&uid);
-            self.dirty.extend(self.dependents.get(&uid).into_iter().flatten().cloned());
+            self.dirty
+                .extend(self.dependents.get(&uid).into_iter().flatten().cloned());
             return;
         }
         for owner in owners(object) {
-            self.dependents.entry(owner.uid.to_owned()).or_default().insert(uid.clone());
+            self.dependents
+                .entry(owner.uid.to_owned())
+                .or_default()
+                .insert(uid.clone());
             self.dirty.insert(uid.clone());
         }
         if object.is_terminating() {
-            self.dirty.extend(self.dependents.get(&uid).into_iter().flatten().cloned());
+            self.dirty
+                .extend(self.dependents.get(&uid).into_iter().flatten().cloned());
             self.dirty.insert(uid.clone());
         }
         self.places.insert(uid, place);
@@ -141,7 +179,10 @@ impl Collector {
 
     fn find<'s>(&self, state: &'s State, uid: &str) -> Option<&'s Arc<Object>> {
         let place = self.places.get(uid)?;
-        state.store.get(&place.table, &place.key).filter(|object| object.uid() == uid)
+        state
+            .store
+            .get(&place.table, &place.key)
+            .filter(|object| object.uid() == uid)
     }
 
     fn resource(&self, state: &State, uid: &str) -> Option<Arc<ResourceType>> {
@@ -174,15 +215,27 @@ impl Collector {
         }
         if !solid.is_empty() {
             let value = Value::from(solid);
-            return Some(Task::Metadata { object, resource, field: "ownerReferences", value });
+            return Some(Task::Metadata {
+                object,
+                resource,
+                field: "ownerReferences",
+                value,
+            });
         }
-        let has_dependents = self.dependents.get(uid).is_some_and(|dependents| !dependents.is_empty());
+        let has_dependents = self
+            .dependents
+            .get(uid)
+            .is_some_and(|dependents| !dependents.is_empty());
         let propagation = match (has_finalizer(&object, ORPHAN), waiting && has_dependents) {
             (true, _) => "Orphan",
             (false, true) => "Foreground",
             (false, false) => "Background",
         };
-        Some(Task::Delete { object, resource, propagation })
+        Some(Task::Delete {
+            object,
+            resource,
+            propagation,
+        })
     }
 
     /// An owner that waits to be gone: its dependents are freed, or waited for.
@@ -193,17 +246,25 @@ impl Collector {
         };
         if has_finalizer(&object, ORPHAN) {
             if let Some(dependent) = dependents().next() {
-                let left: Vec<Value> =
-                    owners(dependent).filter(|owner| owner.uid != object.uid()).map(|owner| owner.value.clone()).collect();
+                let left: Vec<Value> = owners(dependent)
+                    .filter(|owner| owner.uid != object.uid())
+                    .map(|owner| owner.value.clone())
+                    .collect();
                 let resource = self.resource(state, dependent.uid())?;
                 let object = dependent.clone();
-                return Some(Task::Metadata { object, resource, field: "ownerReferences", value: left.into() });
+                return Some(Task::Metadata {
+                    object,
+                    resource,
+                    field: "ownerReferences",
+                    value: left.into(),
+                });
             }
             return Some(without_finalizer(object, resource, ORPHAN));
         }
         if has_finalizer(&object, FOREGROUND) {
             let blocked = dependents().any(|dependent| {
-                owners(dependent).any(|owner| owner.uid == object.uid() && owner.value["blockOwnerDeletion"] == json!(true))
+                owners(dependent)
+                    .any(|owner| owner.uid == object.uid() && owner.value["blockOwnerDeletion"] == json!(true))
             });
             return (!blocked).then(|| without_finalizer(object, resource, FOREGROUND));
         }
@@ -213,20 +274,42 @@ impl Collector {
     /// Sends one request; whether it did something.
     fn carry_out(&mut self, task: &Task) -> bool {
         let (method, path, content_type, body, uid) = match task {
-            Task::Delete { object, resource, propagation } => {
+            Task::Delete {
+                object,
+                resource,
+                propagation,
+            } => {
                 let preconditions = json!({"uid": object.uid(), "resourceVersion": object.revision().to_string()});
                 let body = json!({
                     "kind": "DeleteOptions", "apiVersion": "v1",
                     "preconditions": preconditions, "propagationPolicy": propagation,
                 });
-                ("DELETE", path_of(resource, object), "application/json", body, object.uid())
+                (
+                    "DELETE",
+                    path_of(resource, object),
+                    "application/json",
+                    body,
+                    object.uid(),
+                )
             }
-            Task::Metadata { object, resource, field, value } => {
+            Task::Metadata {
+                object,
+                resource,
+                field,
+                value,
+            } => {
                 let emptied = value.as_array().is_some_and(Vec::is_empty);
                 let value = if emptied { &Value::Null } else { value };
-                let metadata = json!({"uid": object.uid(), "resourceVersion": object.revision().to_string(), *field: value});
+                let metadata =
+                    json!({"uid": object.uid(), "resourceVersion": object.revision().to_string(), *field: value});
                 let body = json!({"metadata": metadata});
-                ("PATCH", path_of(resource, object), "application/merge-patch+json", body, object.uid())
+                (
+                    "PATCH",
+                    path_of(resource, object),
+                    "application/merge-patch+json",
+                    body,
+                    object.uid(),
+                )
             }
             Task::Finalize { namespace } => {
                 let mut body = namespace.value().clone();
@@ -257,8 +340,17 @@ struct Owner<'o> {
 }
 
 fn owners(object: &Object) -> impl Iterator<Item = Owner<'_>> {
-    let references = object.metadata("ownerReferences").and_then(Value::as_array).into_iter().flatten();
-    references.filter_map(|value| Some(Owner { uid: value["uid"].as_str()?, value }))
+    let references = object
+        .metadata("ownerReferences")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten();
+    references.filter_map(|value| {
+        Some(Owner {
+            uid: value["uid"].as_str()?,
+            value,
+        })
+    })
 }
 
 /// An owner lives in the same namespace, or in none.
@@ -273,37 +365,72 @@ fn has_finalizer(object: &Object, wanted: &str) -> bool {
 
 fn without_finalizer(object: Arc<Object>, resource: Arc<ResourceType>, done: &str) -> Task {
     let finalizers = object.metadata("finalizers").and_then(Value::as_array);
-    let left: Vec<Value> = finalizers.into_iter().flatten().filter(|finalizer| *finalizer != done).cloned().collect();
-    Task::Metadata { object, resource, field: "finalizers", value: left.into() }
+    let left: Vec<Value> = finalizers
+        .into_iter()
+        .flatten()
+        .filter(|finalizer| *finalizer != done)
+        .cloned()
+        .collect();
+    Task::Metadata {
+        object,
+        resource,
+        field: "finalizers",
+        value: left.into(),
+    }
 }
 
 fn path_of(resource: &ResourceType, object: &Object) -> String {
     let root = if resource.gv.group.is_empty() { "/api" } else { "/apis" };
-    let place = if resource.namespaced { format!("/namespaces/{}", object.namespace()) } else { String::new() };
-    format!("{root}/{}{place}/{}/{}", resource.gv.api_version(), resource.plural, object.name())
+    let place = if resource.namespaced {
+        format!("/namespaces/{}", object.namespace())
+    } else {
+        String::new()
+    };
+    format!(
+        "{root}/{}{place}/{}/{}",
+        resource.gv.api_version(),
+        resource.plural,
+        object.name()
+    )
 }
 
 /// The namespace controller's part: content of terminating namespaces is deleted, then they are finalized.
 fn terminating_namespaces(state: &State) -> Vec<Task> {
-    let table = TableKey { group: String::new(), plural: "namespaces".into() };
+    let table = TableKey {
+        group: String::new(),
+        plural: "namespaces".into(),
+    };
     let mut tasks = Vec::new();
-    for namespace in state.store.objects(&table).filter(|namespace| namespace.is_terminating()) {
+    for namespace in state
+        .store
+        .objects(&table)
+        .filter(|namespace| namespace.is_terminating())
+    {
         let mut empty = true;
         for resource in state.registry.all().filter(|resource| resource.namespaced) {
             let table = State::table_of(resource);
             let prefix = format!("{}/", namespace.name());
-            let content = state.store.range_from(&table, &prefix).take_while(|(key, _)| key.starts_with(&prefix));
+            let content = state
+                .store
+                .range_from(&table, &prefix)
+                .take_while(|(key, _)| key.starts_with(&prefix));
             for (_, object) in content {
                 empty = false;
                 if !object.is_terminating() {
                     let (object, resource) = (object.clone(), resource.clone());
-                    tasks.push(Task::Delete { object, resource, propagation: "Background" });
+                    tasks.push(Task::Delete {
+                        object,
+                        resource,
+                        propagation: "Background",
+                    });
                 }
             }
         }
         let finalizers = namespace.value()["spec"]["finalizers"].as_array();
         if empty && finalizers.is_some_and(|finalizers| !finalizers.is_empty()) {
-            tasks.push(Task::Finalize { namespace: namespace.clone() });
+            tasks.push(Task::Finalize {
+                namespace: namespace.clone(),
+            });
         }
     }
     tasks

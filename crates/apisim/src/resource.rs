@@ -12,12 +12,19 @@ pub struct GroupVersion {
 
 impl GroupVersion {
     pub fn new(group: impl Into<String>, version: impl Into<String>) -> Self {
-        Self { group: group.into(), version: version.into() }
+        Self {
+            group: group.into(),
+            version: version.into(),
+        }
     }
 
     /// As in an object's `apiVersion`: `v1`, `apps/v1`.
     pub fn api_version(&self) -> String {
-        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+        if self.group.is_empty() {
+            self.version.clone()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
     }
 
     /// Reads an object's `apiVersion`.
@@ -117,11 +124,19 @@ impl ResourceType {
 
     /// `deployments.apps`, as error messages name a resource.
     pub fn qualified_plural(&self) -> String {
-        if self.gv.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.gv.group) }
+        if self.gv.group.is_empty() {
+            self.plural.clone()
+        } else {
+            format!("{}.{}", self.plural, self.gv.group)
+        }
     }
 
     /// `Deployment.apps`, as validation messages name a kind.
     pub fn qualified_kind(&self) -> String {
-        if self.gv.group.is_empty() { self.kind.clone() } else { format!("{}.{}", self.kind, self.gv.group) }
+        if self.gv.group.is_empty() {
+            self.kind.clone()
+        } else {
+            format!("{}.{}", self.kind, self.gv.group)
+        }
     }
 }

@@ -38,7 +38,13 @@ fn details(name: &str, group: &str, kind: &str) -> Map<String, Value> {
 impl ApiError {
     fn new(code: u16, reason: &'static str, message: impl Into<String>, details: Option<Map<String, Value>>) -> Self {
         let details = details.map(Value::Object);
-        Self(Box::new(Refusal { code, reason, message: message.into(), details, plain: false }))
+        Self(Box::new(Refusal {
+            code,
+            reason,
+            message: message.into(),
+            details,
+            plain: false,
+        }))
     }
 
     pub fn code(&self) -> u16 {
@@ -67,7 +73,6 @@ impl ApiError {
         self.0.details.as_ref()?.get("retryAfterSeconds")?.as_u64()
     }
 
-
     pub fn body(&self) -> Value {
         let mut status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": self.0.code,
@@ -89,14 +94,23 @@ impl ApiError {
     }
 
     pub fn not_found_named(group: &str, plural: &str, name: &str) -> Self {
-        let qualified = if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") };
+        let qualified = if group.is_empty() {
+            plural.to_owned()
+        } else {
+            format!("{plural}.{group}")
+        };
         let message = format!("{qualified} \"{name}\" not found");
         Self::new(404, "NotFound", message, Some(details(name, group, plural)))
     }
 
     /// A path below a served group version that names no resource.
     pub fn no_such_resource() -> Self {
-        Self::new(404, "NotFound", "the server could not find the requested resource", Some(Map::new()))
+        Self::new(
+            404,
+            "NotFound",
+            "the server could not find the requested resource",
+            Some(Map::new()),
+        )
     }
 
     /// A path that nothing is registered for.
@@ -108,7 +122,12 @@ impl ApiError {
 
     pub fn already_exists(resource: &ResourceType, name: &str) -> Self {
         let message = format!("{} \"{name}\" already exists", resource.qualified_plural());
-        Self::new(409, "AlreadyExists", message, Some(details(name, &resource.gv.group, &resource.plural)))
+        Self::new(
+            409,
+            "AlreadyExists",
+            message,
+            Some(details(name, &resource.gv.group, &resource.plural)),
+        )
     }
 
     pub fn being_deleted(resource: &ResourceType, name: &str) -> Self {
@@ -129,13 +148,29 @@ impl ApiError {
 
     /// A precondition of a deletion that does not hold; upstream names the kind here, not the plural.
     pub fn precondition(resource: &ResourceType, name: &str, why: &str) -> Self {
-        let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", resource.qualified_kind());
-        Self::new(409, "Conflict", message, Some(details(name, &resource.gv.group, &resource.kind)))
+        let message = format!(
+            "Operation cannot be fulfilled on {} \"{name}\": {why}",
+            resource.qualified_kind()
+        );
+        Self::new(
+            409,
+            "Conflict",
+            message,
+            Some(details(name, &resource.gv.group, &resource.kind)),
+        )
     }
 
     pub fn conflict(resource: &ResourceType, name: &str, why: &str) -> Self {
-        let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", resource.qualified_plural());
-        Self::new(409, "Conflict", message, Some(details(name, &resource.gv.group, &resource.plural)))
+        let message = format!(
+            "Operation cannot be fulfilled on {} \"{name}\": {why}",
+            resource.qualified_plural()
+        );
+        Self::new(
+            409,
+            "Conflict",
+            message,
+            Some(details(name, &resource.gv.group, &resource.plural)),
+        )
     }
 
     pub fn modified(resource: &ResourceType, name: &str) -> Self {
@@ -160,7 +195,12 @@ impl ApiError {
 
     pub fn forbidden(resource: &ResourceType, name: &str, why: &str) -> Self {
         let message = format!("{} \"{name}\" is forbidden: {why}", resource.qualified_plural());
-        Self::new(403, "Forbidden", message, Some(details(name, &resource.gv.group, &resource.plural)))
+        Self::new(
+            403,
+            "Forbidden",
+            message,
+            Some(details(name, &resource.gv.group, &resource.plural)),
+        )
     }
 
     /// Content cannot be added to a namespace that is going away.
@@ -184,7 +224,10 @@ impl ApiError {
         let message = invalid_message(group, kind, name, errors);
         let mut about = details(name, group, kind);
         if !errors.is_empty() {
-            about.insert("causes".into(), errors.iter().map(FieldError::cause).collect::<Vec<_>>().into());
+            about.insert(
+                "causes".into(),
+                errors.iter().map(FieldError::cause).collect::<Vec<_>>().into(),
+            );
         }
         Self::new(422, "Invalid", message, Some(about))
     }
@@ -197,7 +240,10 @@ impl ApiError {
 
     /// The handler of custom resources says which verb it does not know.
     pub fn verb_not_supported(resource: &ResourceType, verb: &str) -> Self {
-        let message = format!("{verb} is not supported on resources of kind \"{}\"", resource.qualified_plural());
+        let message = format!(
+            "{verb} is not supported on resources of kind \"{}\"",
+            resource.qualified_plural()
+        );
         let about = details("", &resource.gv.group, &resource.plural);
         Self::new(405, "MethodNotAllowed", message, Some(about))
     }
@@ -223,7 +269,12 @@ impl ApiError {
 
     /// The router's answer to a content type that no patch has.
     pub fn unsupported_by_router() -> Self {
-        Self::new(415, "UnsupportedMediaType", "415: Unsupported Media Type", Some(Map::new()))
+        Self::new(
+            415,
+            "UnsupportedMediaType",
+            "415: Unsupported Media Type",
+            Some(Map::new()),
+        )
     }
 
     pub fn too_large(message: impl Into<String>) -> Self {
@@ -239,7 +290,12 @@ impl ApiError {
         let message: String = message.into();
         let mut about = Map::new();
         about.insert("causes".into(), json!([{"message": message}]));
-        Self::new(500, "InternalError", format!("Internal error occurred: {message}"), Some(about))
+        Self::new(
+            500,
+            "InternalError",
+            format!("Internal error occurred: {message}"),
+            Some(about),
+        )
     }
 
     /// An error that reached the handler without an API form.
@@ -263,7 +319,10 @@ impl ApiError {
     /// An eviction that a budget does not allow now.
     pub fn disruption_budget(message: &str, cause: &str, retry_after: u64) -> Self {
         let mut about = Map::new();
-        about.insert("causes".into(), json!([{"reason": "DisruptionBudget", "message": cause}]));
+        about.insert(
+            "causes".into(),
+            json!([{"reason": "DisruptionBudget", "message": cause}]),
+        );
         if retry_after > 0 {
             about.insert("retryAfterSeconds".into(), retry_after.into());
         }
@@ -273,7 +332,12 @@ impl ApiError {
     /// A budget whose own state forbids evictions.
     pub fn budget_forbidden(name: &str, why: &str) -> Self {
         let message = format!("poddisruptionbudget.policy \"{name}\" is forbidden: {why}");
-        Self::new(403, "Forbidden", message, Some(details(name, "policy", "poddisruptionbudget")))
+        Self::new(
+            403,
+            "Forbidden",
+            message,
+            Some(details(name, "policy", "poddisruptionbudget")),
+        )
     }
 
     /// A conflict on something that is not named by its plural (`Pod`, `pods/binding`).
@@ -285,11 +349,20 @@ impl ApiError {
     /// A failure put in by the simulator.
     pub fn injected(code: u16) -> Self {
         let (reason, message) = match code {
-            409 => ("Conflict", "the object has been modified; please apply your changes to the latest version"),
+            409 => (
+                "Conflict",
+                "the object has been modified; please apply your changes to the latest version",
+            ),
             429 => ("TooManyRequests", "too many requests, please try again later"),
-            503 => ("ServiceUnavailable", "the server is currently unable to handle the request"),
+            503 => (
+                "ServiceUnavailable",
+                "the server is currently unable to handle the request",
+            ),
             504 => ("Timeout", "the request timed out"),
-            _ => ("InternalError", "an error on the server prevented the request from succeeding"),
+            _ => (
+                "InternalError",
+                "an error on the server prevented the request from succeeding",
+            ),
         };
         Self::new(code, reason, message, None)
     }

@@ -13,7 +13,11 @@ use serde_json::json;
 
 fn server() -> ApiServer {
     let clock = ManualClock::new("2026-01-02T03:04:05Z".parse().unwrap());
-    ApiServer::new(Options { clock: Arc::new(clock), seed: 7, ..Options::default() })
+    ApiServer::new(Options {
+        clock: Arc::new(clock),
+        seed: 7,
+        ..Options::default()
+    })
 }
 
 fn pod(name: &str, labels: serde_json::Value) -> Pod {
@@ -27,17 +31,31 @@ fn pod(name: &str, labels: serde_json::Value) -> Pod {
 #[tokio::test]
 async fn an_object_is_created_read_patched_and_deleted() {
     let pods: Api<Pod> = Api::default_namespaced(server().client());
-    let made = pods.create(&PostParams::default(), &pod("web", json!({"app": "web"}))).await.unwrap();
-    assert_eq!(made.spec.as_ref().unwrap().restart_policy.as_deref(), Some("Always"), "defaults are filled in");
+    let made = pods
+        .create(&PostParams::default(), &pod("web", json!({"app": "web"})))
+        .await
+        .unwrap();
+    assert_eq!(
+        made.spec.as_ref().unwrap().restart_policy.as_deref(),
+        Some("Always"),
+        "defaults are filled in"
+    );
     assert_eq!(made.status.as_ref().unwrap().phase.as_deref(), Some("Pending"));
     let patch = Patch::Merge(json!({"metadata": {"labels": {"tier": "front"}}}));
     let patched = pods.patch("web", &PatchParams::default(), &patch).await.unwrap();
     assert_eq!(patched.labels()["tier"], "front");
     assert_ne!(patched.resource_version(), made.resource_version());
     let again = pods.patch("web", &PatchParams::default(), &patch).await.unwrap();
-    assert_eq!(again.resource_version(), patched.resource_version(), "a change of nothing is no write");
+    assert_eq!(
+        again.resource_version(),
+        patched.resource_version(),
+        "a change of nothing is no write"
+    );
     pods.delete("web", &DeleteParams::default()).await.unwrap();
-    assert!(pods.get_opt("web").await.unwrap().is_none(), "an unscheduled pod goes at once");
+    assert!(
+        pods.get_opt("web").await.unwrap().is_none(),
+        "an unscheduled pod goes at once"
+    );
 }
 
 #[tokio::test]
@@ -57,7 +75,11 @@ async fn a_stale_version_is_refused() {
 #[tokio::test]
 async fn a_watch_sees_what_happens() {
     let maps: Api<ConfigMap> = Api::default_namespaced(server().client());
-    let mut events = Box::pin(maps.watch(&WatchParams::default().labels("watched"), "0").await.unwrap());
+    let mut events = Box::pin(
+        maps.watch(&WatchParams::default().labels("watched"), "0")
+            .await
+            .unwrap(),
+    );
     for (name, labels) in [("a", json!({"watched": "yes"})), ("b", json!({}))] {
         let config = serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}})).unwrap();
         maps.create(&PostParams::default(), &config).await.unwrap();
@@ -67,7 +89,10 @@ async fn a_watch_sees_what_happens() {
     let added = events.try_next().await.unwrap().unwrap();
     assert!(matches!(added, WatchEvent::Added(config) if config.name_any() == "a"));
     let gone = events.try_next().await.unwrap().unwrap();
-    assert!(matches!(gone, WatchEvent::Deleted(config) if config.name_any() == "a"), "it went out of sight");
+    assert!(
+        matches!(gone, WatchEvent::Deleted(config) if config.name_any() == "a"),
+        "it went out of sight"
+    );
 }
 
 #[tokio::test]
@@ -91,9 +116,13 @@ async fn a_budget_holds_back_an_eviction() {
     let server = server();
     let pods: Api<Pod> = Api::default_namespaced(server.client());
     let budgets: Api<PodDisruptionBudget> = Api::default_namespaced(server.client());
-    pods.create(&PostParams::default(), &pod("web", json!({"app": "web"}))).await.unwrap();
+    pods.create(&PostParams::default(), &pod("web", json!({"app": "web"})))
+        .await
+        .unwrap();
     let running = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
-    pods.patch_status("web", &PatchParams::default(), &Patch::Merge(running)).await.unwrap();
+    pods.patch_status("web", &PatchParams::default(), &Patch::Merge(running))
+        .await
+        .unwrap();
     let budget = serde_json::from_value(json!({
         "metadata": {"name": "web"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}},
     }))
@@ -105,10 +134,19 @@ async fn a_budget_holds_back_an_eviction() {
             "expectedPods": 1,
         }}))
     };
-    budgets.patch_status("web", &PatchParams::default(), &observed(0)).await.unwrap();
+    budgets
+        .patch_status("web", &PatchParams::default(), &observed(0))
+        .await
+        .unwrap();
     let refused = pods.evict("web", &EvictParams::default()).await.unwrap_err();
-    assert!(matches!(&refused, kube::Error::Api(status) if status.code == 429), "{refused}");
-    budgets.patch_status("web", &PatchParams::default(), &observed(1)).await.unwrap();
+    assert!(
+        matches!(&refused, kube::Error::Api(status) if status.code == 429),
+        "{refused}"
+    );
+    budgets
+        .patch_status("web", &PatchParams::default(), &observed(1))
+        .await
+        .unwrap();
     pods.evict("web", &EvictParams::default()).await.unwrap();
     assert!(pods.get_opt("web").await.unwrap().is_none());
     let left = budgets.get("web").await.unwrap().status.unwrap();
@@ -189,20 +227,28 @@ async fn the_same_seed_gives_the_same_bytes() {
 async fn real_clients_reach_it_over_https_with_the_token_only() {
     let running = afloat_apisim::https::serve(
         server(),
-        afloat_apisim::https::Options { listen: "127.0.0.1:0".parse().unwrap(), token: "secret".into() },
+        afloat_apisim::https::Options {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            token: "secret".into(),
+        },
     )
     .await
     .unwrap();
     let connect = |text: String| async move {
         let kubeconfig = kube::config::Kubeconfig::from_yaml(&text).unwrap();
-        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await.unwrap();
+        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &Default::default())
+            .await
+            .unwrap();
         kube::Client::try_from(config).unwrap()
     };
     let namespaces: Api<Namespace> = Api::all(connect(running.kubeconfig("test")).await);
     assert_eq!(namespaces.list(&ListParams::default()).await.unwrap().items.len(), 4);
     let stranger: Api<Namespace> = Api::all(connect(running.kubeconfig("test").replace("secret", "guess")).await);
     let refused = stranger.list(&ListParams::default()).await.unwrap_err();
-    assert!(matches!(&refused, kube::Error::Api(status) if status.code == 401), "{refused}");
+    assert!(
+        matches!(&refused, kube::Error::Api(status) if status.code == 401),
+        "{refused}"
+    );
     running.shutdown().await;
 }
 
@@ -219,7 +265,8 @@ async fn an_unknown_field_in_a_patch_of_a_custom_resource_changes_nothing() {
         let reply = server.handle(request);
         serde_json::from_slice::<serde_json::Value>(reply.bytes().unwrap()).unwrap()
     };
-    let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"a": {"type": "string"}}}}});
+    let schema =
+        json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"a": {"type": "string"}}}}});
     let definition = json!({
         "metadata": {"name": "things.example.com"},
         "spec": {
@@ -227,7 +274,12 @@ async fn an_unknown_field_in_a_patch_of_a_custom_resource_changes_nothing() {
             "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}],
         },
     });
-    send("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "application/json", definition);
+    send(
+        "POST",
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+        "application/json",
+        definition,
+    );
     let things = "/apis/example.com/v1/namespaces/default/things";
     let thing = json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "t"}, "spec": {"a": "b"}});
     let made = send("POST", things, "application/json", thing);

@@ -322,7 +322,13 @@ mod tests {
 
     #[test]
     fn resources_are_rounded_up_to_thousandths() {
-        for (canonical, rounded) in [("1u", "1m"), ("-1u", "-1m"), ("1n", "1m"), ("1.0000001", "1001m"), ("1e-6", "1e-3")] {
+        for (canonical, rounded) in [
+            ("1u", "1m"),
+            ("-1u", "-1m"),
+            ("1n", "1m"),
+            ("1.0000001", "1001m"),
+            ("1e-6", "1e-3"),
+        ] {
             assert_eq!(rounded_to_milli(canonical).as_deref(), Some(rounded), "{canonical}");
         }
         assert_eq!(rounded_to_milli("100m"), None);

@@ -295,7 +295,7 @@ fn nested<'v>(
     }
     let shown = current
         .as_str()
-        .map_or_else(|| crate::field_error::go_json(current), str::to_owned);
+        .map_or_else(|| crate::field_error::go_print(current), str::to_owned);
     Err(format!(
         ".{path} accessor error: {shown} is of the type {}, expected {wanted}",
         go_type(current)

@@ -43,7 +43,11 @@ impl ReplyStream {
                 bookmarks.set_missed_tick_behavior(MissedTickBehavior::Delay);
                 bookmarks.reset();
                 let end = Box::pin(tokio::time::sleep(limit));
-                Kind::Watch(Box::new(Streaming { watch: *watch, end, bookmarks }))
+                Kind::Watch(Box::new(Streaming {
+                    watch: *watch,
+                    end,
+                    bookmarks,
+                }))
             }
         })
     }
@@ -77,7 +81,9 @@ impl Body for ReplyStream {
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         match &mut self.0 {
             Kind::Full(full) => Pin::new(full).poll_frame(context),
-            Kind::Watch(streaming) => streaming.poll_line(context).map(|line| line.map(|line| Ok(Frame::data(line)))),
+            Kind::Watch(streaming) => streaming
+                .poll_line(context)
+                .map(|line| line.map(|line| Ok(Frame::data(line)))),
         }
     }
 

@@ -110,14 +110,26 @@ impl Drop for Running {
 pub async fn serve(server: ApiServer, options: Options) -> Result<Running, Error> {
     let listener = TcpListener::bind(options.listen)
         .await
-        .map_err(|source| Error::Listen { address: options.listen, source })?;
-    let address = listener.local_addr().map_err(|source| Error::Listen { address: options.listen, source })?;
+        .map_err(|source| Error::Listen {
+            address: options.listen,
+            source,
+        })?;
+    let address = listener.local_addr().map_err(|source| Error::Listen {
+        address: options.listen,
+        source,
+    })?;
     let identity = Identity::make(address)?;
     let acceptor = TlsAcceptor::from(Arc::new(identity.config));
     let (stop, stopped) = watch::channel(false);
     let token: Arc<str> = Arc::from(options.token.as_str());
     let task = tokio::spawn(accept(listener, acceptor, server, token, stopped));
-    Ok(Running { address, ca_pem: identity.ca_pem, token: options.token, stop, task })
+    Ok(Running {
+        address,
+        ca_pem: identity.ca_pem,
+        token: options.token,
+        stop,
+        task,
+    })
 }
 
 async fn accept(
@@ -129,7 +141,9 @@ async fn accept(
 ) {
     let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     loop {
-        let Ok(place) = places.clone().acquire_owned().await else { return };
+        let Ok(place) = places.clone().acquire_owned().await else {
+            return;
+        };
         let stream = tokio::select! {
             _ = stopped.changed() => return,
             accepted = listener.accept() => match accepted {
@@ -159,7 +173,9 @@ async fn converse(
 ) {
     // Answers are small and waited for: no delay for the sake of fuller packets.
     let _best_effort = stream.set_nodelay(true);
-    let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE_LIMIT, acceptor.accept(stream)).await else { return };
+    let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE_LIMIT, acceptor.accept(stream)).await else {
+        return;
+    };
     let service = service_fn(move |request| {
         let (server, token) = (server.clone(), token.clone());
         async move { Ok::<_, std::convert::Infallible>(authorised(&server, &token, request).await) }
@@ -177,8 +193,13 @@ async fn converse(
 /// Everything but health, version and nothing else asks for the token, as a stock server has it.
 async fn authorised(server: &ApiServer, token: &str, request: Request<Incoming>) -> Response<ReplyStream> {
     let public = matches!(request.uri().path(), "/healthz" | "/livez" | "/readyz" | "/version");
-    let given = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let known = given.and_then(|value| value.strip_prefix("Bearer ")).is_some_and(|given| same(given, token));
+    let given = request
+        .headers()
+        .get(AUTHORIZATION)
+        .and_then(|value| value.to_str().ok());
+    let known = given
+        .and_then(|value| value.strip_prefix("Bearer "))
+        .is_some_and(|given| same(given, token));
     if public || known {
         return server.answer(request).await;
     }
@@ -191,7 +212,10 @@ async fn authorised(server: &ApiServer, token: &str, request: Request<Incoming>)
 
 /// Compares without telling by its duration how much was right.
 fn same(given: &str, expected: &str) -> bool {
-    let differences = given.bytes().zip(expected.bytes()).fold(0, |all, (left, right)| all | (left ^ right));
+    let differences = given
+        .bytes()
+        .zip(expected.bytes())
+        .fold(0, |all, (left, right)| all | (left ^ right));
     given.len() == expected.len() && differences == 0
 }
 
@@ -205,11 +229,18 @@ impl Identity {
     fn make(address: SocketAddr) -> Result<Self, Error> {
         let mut ca_params = CertificateParams::new(Vec::new())?;
         ca_params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        ca_params.distinguished_name.push(rcgen::DnType::CommonName, "afloat sandbox");
+        ca_params
+            .distinguished_name
+            .push(rcgen::DnType::CommonName, "afloat sandbox");
         let ca_key = KeyPair::generate()?;
         let ca = ca_params.self_signed(&ca_key)?;
         let issuer = Issuer::new(ca_params, ca_key);
-        let names = vec!["localhost".to_owned(), "kubernetes".to_owned(), "127.0.0.1".to_owned(), address.ip().to_string()];
+        let names = vec![
+            "localhost".to_owned(),
+            "kubernetes".to_owned(),
+            "127.0.0.1".to_owned(),
+            address.ip().to_string(),
+        ];
         let key = KeyPair::generate()?;
         let certificate = CertificateParams::new(names)?.signed_by(&key, &issuer)?;
         let chain = vec![CertificateDer::from(certificate.der().to_vec())];
@@ -220,6 +251,9 @@ impl Identity {
             .with_no_client_auth()
             .with_single_cert(chain, key)?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Self { ca_pem: ca.pem(), config })
+        Ok(Self {
+            ca_pem: ca.pem(),
+            config,
+        })
     }
 }

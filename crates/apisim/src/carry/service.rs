@@ -74,4 +74,3 @@ where
         Box::pin(async move { Ok(server.answer(request).await) })
     }
 }
-

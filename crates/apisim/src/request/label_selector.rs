@@ -39,7 +39,10 @@ impl LabelSelector {
 
     /// Reads the text form; the error is the one that the real server prints.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let mut parser = Parser { tokens: tokens(text), position: 0 };
+        let mut parser = Parser {
+            tokens: tokens(text),
+            position: 0,
+        };
         parser.requirements().map(Self)
     }
 
@@ -47,14 +50,28 @@ impl LabelSelector {
     /// empty one everything.
     pub fn from_object(selector: &Value) -> Option<Self> {
         let mut requirements = Vec::new();
-        for (key, value) in selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten() {
+        for (key, value) in selector
+            .get("matchLabels")
+            .and_then(Value::as_object)
+            .into_iter()
+            .flatten()
+        {
             let value = value.as_str().unwrap_or_default().to_owned();
             requirements.push((key.clone(), Operator::In(BTreeSet::from([value]))));
         }
-        for expression in selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten() {
+        for expression in selector
+            .get("matchExpressions")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+        {
             let key = expression.get("key")?.as_str()?.to_owned();
             let values = expression.get("values").and_then(Value::as_array);
-            let values = values.into_iter().flatten().filter_map(|value| value.as_str().map(str::to_owned)).collect();
+            let values = values
+                .into_iter()
+                .flatten()
+                .filter_map(|value| value.as_str().map(str::to_owned))
+                .collect();
             let operator = match expression.get("operator")?.as_str()? {
                 "In" => Operator::In(values),
                 "NotIn" => Operator::NotIn(values),
@@ -134,16 +151,26 @@ impl Parser {
         loop {
             match self.peek() {
                 Token::Word(_) | Token::Sign("!") => {
-                    let read = self.requirement().map_err(|why| format!("unable to parse requirement: {why}"))?;
+                    let read = self
+                        .requirement()
+                        .map_err(|why| format!("unable to parse requirement: {why}"))?;
                     requirements.push(read);
                 }
-                token => return Err(format!("found '{}', expected: !, identifier, or 'end of string'", token.text())),
+                token => {
+                    return Err(format!(
+                        "found '{}', expected: !, identifier, or 'end of string'",
+                        token.text()
+                    ));
+                }
             }
             match self.next() {
                 Token::End => return Ok(requirements),
                 Token::Sign(",") => {
                     if !matches!(self.peek(), Token::Word(_) | Token::Sign("!")) {
-                        return Err(format!("found '{}', expected: identifier after ','", self.peek().text()));
+                        return Err(format!(
+                            "found '{}', expected: identifier after ','",
+                            self.peek().text()
+                        ));
                     }
                 }
                 token => return Err(format!("found '{}', expected: ',' or 'end of string'", token.text())),
@@ -276,7 +303,11 @@ mod tests {
             ("n>5", false),
         ];
         for (text, expected) in cases {
-            assert_eq!(LabelSelector::parse(text).unwrap().matches(Some(&labels)), expected, "{text}");
+            assert_eq!(
+                LabelSelector::parse(text).unwrap().matches(Some(&labels)),
+                expected,
+                "{text}"
+            );
         }
         for bad in ["a=b=c", "a in", "a in (b", ",", "a,,b", "a b", "!"] {
             assert!(LabelSelector::parse(bad).is_err(), "{bad}");

@@ -46,7 +46,12 @@ impl ResourcePath {
         if watch {
             parts.remove(0);
         }
-        let mut read = Self { group, version, watch, ..Self::default() };
+        let mut read = Self {
+            group,
+            version,
+            watch,
+            ..Self::default()
+        };
         // `/namespaces/<name>/status` is a subresource of the namespace; `/namespaces/<ns>/<plural>` lies within it.
         let within = parts.len() > 2
             && parts[0] == "namespaces"
@@ -145,10 +150,22 @@ mod tests {
             ("/api/v1/pods", ("", "v1", "", "pods", "", "")),
             ("/api/v1/namespaces", ("", "v1", "", "namespaces", "", "")),
             ("/api/v1/namespaces/a", ("", "v1", "", "namespaces", "a", "")),
-            ("/api/v1/namespaces/a/status", ("", "v1", "", "namespaces", "a", "status")),
-            ("/api/v1/namespaces/a/finalize", ("", "v1", "", "namespaces", "a", "finalize")),
-            ("/api/v1/namespaces/a/pods/b/eviction", ("", "v1", "a", "pods", "b", "eviction")),
-            ("/apis/apps/v1/namespaces/a/deployments/d/scale", ("apps", "v1", "a", "deployments", "d", "scale")),
+            (
+                "/api/v1/namespaces/a/status",
+                ("", "v1", "", "namespaces", "a", "status"),
+            ),
+            (
+                "/api/v1/namespaces/a/finalize",
+                ("", "v1", "", "namespaces", "a", "finalize"),
+            ),
+            (
+                "/api/v1/namespaces/a/pods/b/eviction",
+                ("", "v1", "a", "pods", "b", "eviction"),
+            ),
+            (
+                "/apis/apps/v1/namespaces/a/deployments/d/scale",
+                ("apps", "v1", "a", "deployments", "d", "scale"),
+            ),
             ("/api/v1/nodes/n%2Fm", ("", "v1", "", "nodes", "n", "m")),
             ("/api/v1/nodes/a%20b", ("", "v1", "", "nodes", "a b", "")),
             ("/api/v1/watch/namespaces/a/pods", ("", "v1", "a", "pods", "", "")),
@@ -157,7 +174,14 @@ mod tests {
             let read = ResourcePath::parse(path).unwrap();
             assert_eq!(
                 (group, version, namespace, plural, name, subresource),
-                (&*read.group, &*read.version, &*read.namespace, &*read.plural, &*read.name, &*read.subresource),
+                (
+                    &*read.group,
+                    &*read.version,
+                    &*read.namespace,
+                    &*read.plural,
+                    &*read.name,
+                    &*read.subresource
+                ),
                 "{path}"
             );
         }

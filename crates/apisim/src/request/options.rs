@@ -18,11 +18,17 @@ impl Query {
     }
 
     pub fn get(&self, key: &str) -> Option<&str> {
-        self.0.iter().find(|(known, _)| known == key).map(|(_, value)| value.as_str())
+        self.0
+            .iter()
+            .find(|(known, _)| known == key)
+            .map(|(_, value)| value.as_str())
     }
 
     pub fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
-        self.0.iter().filter(move |(known, _)| known == key).map(|(_, value)| value.as_str())
+        self.0
+            .iter()
+            .filter(move |(known, _)| known == key)
+            .map(|(_, value)| value.as_str())
     }
 
     /// A boolean as upstream converts one: present and neither `false` nor `0` is true.
@@ -36,7 +42,11 @@ impl Query {
             None | Some("") => Ok(None),
             Some(text) => text.parse().map(Some).map_err(|_| {
                 let quoted = afloat_apischema::field_error::go_quote(text);
-                let why = if text.trim_start_matches(['+', '-']).bytes().all(|byte| byte.is_ascii_digit()) {
+                let why = if text
+                    .trim_start_matches(['+', '-'])
+                    .bytes()
+                    .all(|byte| byte.is_ascii_digit())
+                {
                     "value out of range"
                 } else {
                     "invalid syntax"

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, WARNING};
 use http::StatusCode;
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, WARNING};
 use serde_json::Value;
 
 use crate::resource::ResourceType;
@@ -17,13 +17,28 @@ use super::watch::Watch;
 
 /// What a verb gives back, before it is put into the form that the client asked for.
 pub(crate) enum Answer {
-    Object { code: u16, resource: Arc<ResourceType>, object: Arc<Object> },
-    List { resource: Arc<ResourceType>, items: Vec<Arc<Object>>, metadata: Value },
+    Object {
+        code: u16,
+        resource: Arc<ResourceType>,
+        object: Arc<Object>,
+    },
+    List {
+        resource: Arc<ResourceType>,
+        items: Vec<Arc<Object>>,
+        metadata: Value,
+    },
     /// A body that is not a stored object: a `Status`, a review, a `Scale`.
-    Value { code: u16, value: Value },
+    Value {
+        code: u16,
+        value: Value,
+    },
     /// 204.
     Nothing,
-    Text { code: u16, content_type: &'static str, text: String },
+    Text {
+        code: u16,
+        content_type: &'static str,
+        text: String,
+    },
     Watch(Box<Watch>),
 }
 
@@ -52,9 +67,17 @@ impl Reply {
     pub(crate) fn new(code: u16, content_type: &'static str, body: ReplyBody) -> Self {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-        headers.insert(HeaderName::from_static("cache-control"), HeaderValue::from_static("no-cache, private"));
+        headers.insert(
+            HeaderName::from_static("cache-control"),
+            HeaderValue::from_static("no-cache, private"),
+        );
         let status = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        Self { status, headers, body, latency: Duration::ZERO }
+        Self {
+            status,
+            headers,
+            body,
+            latency: Duration::ZERO,
+        }
     }
 
     pub(crate) fn full(code: u16, content_type: &'static str, body: impl Into<Bytes>) -> Self {
@@ -62,13 +85,20 @@ impl Reply {
     }
 
     pub(crate) fn value(code: u16, value: &Value, encoding: Encoding) -> Self {
-        let form = Form { encoding, ..Form::default() };
+        let form = Form {
+            encoding,
+            ..Form::default()
+        };
         Self::full(code, form.content_type(), present::encode(value, encoding))
     }
 
     pub(crate) fn refused(error: &ApiError, encoding: Encoding) -> Self {
         if let Some(text) = error.plain_text() {
-            return Self::full(error.status_code().as_u16(), "text/plain; charset=utf-8", text.to_owned());
+            return Self::full(
+                error.status_code().as_u16(),
+                "text/plain; charset=utf-8",
+                text.to_owned(),
+            );
         }
         let mut reply = Self::value(error.status_code().as_u16(), &error.body(), encoding);
         if let Some(seconds) = error.retry_after() {

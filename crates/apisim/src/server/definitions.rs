@@ -20,9 +20,16 @@ impl State {
     pub(super) fn definition_changed(&mut self, change: &Change) {
         let name = change.object.name().to_owned();
         self.registry.remove_definition(&name);
-        let group = change.object.value()["spec"]["group"].as_str().unwrap_or_default().to_owned();
-        let plural = change.object.value()["spec"]["names"]["plural"].as_str().unwrap_or_default().to_owned();
-        self.custom.retain(|(known_group, _, known_plural), _| *known_group != group || *known_plural != plural);
+        let group = change.object.value()["spec"]["group"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        let plural = change.object.value()["spec"]["names"]["plural"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        self.custom
+            .retain(|(known_group, _, known_plural), _| *known_group != group || *known_plural != plural);
         if change.kind == ChangeKind::Deleted || !crd::is_established(change.object.value()) {
             return;
         }
@@ -33,16 +40,20 @@ impl State {
             self.custom.insert(key, Arc::new(version.clone()));
         }
         if let Some(storage) = resource.storage_version() {
-            self.storage_versions.insert((group.clone(), plural.clone()), Arc::new(storage.clone()));
+            self.storage_versions
+                .insert((group.clone(), plural.clone()), Arc::new(storage.clone()));
             // A default that is new applies to what is stored already: it is filled in when an object is read.
-            self.store.rewrite(&TableKey { group, plural }, |value| storage.default_stored(value));
+            self.store
+                .rewrite(&TableKey { group, plural }, |value| storage.default_stored(value));
         }
     }
 
     /// An object as it is stored: custom resources in one version, without what that does not know.
     pub fn to_storage_version(&self, resource: &ResourceType, value: &mut Value) {
         let key = (resource.gv.group.clone(), resource.plural.clone());
-        let Some(storage) = self.storage_versions.get(&key).filter(|_| resource.is_custom()) else { return };
+        let Some(storage) = self.storage_versions.get(&key).filter(|_| resource.is_custom()) else {
+            return;
+        };
         if storage.name != resource.gv.version {
             structural::prune(value, storage.structural.root(), true);
             storage.default_stored(value);
@@ -56,7 +67,11 @@ impl State {
         if !resource.is_custom() || object.value()["apiVersion"] == api_version.as_str() {
             return object.clone();
         }
-        let key = (resource.gv.group.clone(), resource.gv.version.clone(), resource.plural.clone());
+        let key = (
+            resource.gv.group.clone(),
+            resource.gv.version.clone(),
+            resource.plural.clone(),
+        );
         let mut value = object.value().clone();
         value["apiVersion"] = api_version.into();
         if let Some(version) = self.custom.get(&key) {
@@ -75,12 +90,21 @@ impl State {
     /// away are deleted, and after the last one the definition itself.
     pub(super) fn finalize_definition(&mut self, definition: &Object, now: &str) {
         let instances = TableKey {
-            group: definition.value()["spec"]["group"].as_str().unwrap_or_default().to_owned(),
-            plural: definition.value()["spec"]["names"]["plural"].as_str().unwrap_or_default().to_owned(),
+            group: definition.value()["spec"]["group"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned(),
+            plural: definition.value()["spec"]["names"]["plural"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned(),
         };
         let objects: Vec<Arc<Object>> = self.store.objects(&instances).cloned().collect();
         for object in objects {
-            let held = object.metadata("finalizers").and_then(Value::as_array).is_some_and(|list| !list.is_empty());
+            let held = object
+                .metadata("finalizers")
+                .and_then(Value::as_array)
+                .is_some_and(|list| !list.is_empty());
             if !held {
                 self.remove(&instances, object.namespace(), object.name());
             } else if !object.is_terminating() {
@@ -95,9 +119,14 @@ impl State {
 
     /// Removes the definition of an emptied table, when it waited for that.
     pub(super) fn remove_finished_definition(&mut self, instances: &TableKey) {
-        let definitions = TableKey { group: "apiextensions.k8s.io".into(), plural: "customresourcedefinitions".into() };
+        let definitions = TableKey {
+            group: "apiextensions.k8s.io".into(),
+            plural: "customresourcedefinitions".into(),
+        };
         let name = format!("{}.{}", instances.plural, instances.group);
-        let Some(definition) = self.store.get(&definitions, &name) else { return };
+        let Some(definition) = self.store.get(&definitions, &name) else {
+            return;
+        };
         let others = definition.metadata("finalizers").and_then(Value::as_array);
         let others = others.is_some_and(|list| list.iter().any(|finalizer| finalizer != CLEANUP_FINALIZER));
         if definition.is_terminating() && !others && self.store.objects(instances).next().is_none() {
@@ -108,12 +137,24 @@ impl State {
 
 /// What discovery shows for the stored version: upstream's hash of its group, version and kind.
 fn storage_hash(resource: &CustomResource) -> String {
-    let version = resource.storage_version().map(|version| version.name.as_str()).unwrap_or_default();
+    let version = resource
+        .storage_version()
+        .map(|version| version.name.as_str())
+        .unwrap_or_default();
     let stored = format!("{}/{version}/{}", resource.group, resource.names.kind);
     STANDARD.encode(&Sha256::digest(stored.as_bytes())[..8])
 }
 
-const ALL_VERBS: [&str; 8] = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
+const ALL_VERBS: [&str; 8] = [
+    "delete",
+    "deletecollection",
+    "get",
+    "list",
+    "patch",
+    "create",
+    "update",
+    "watch",
+];
 
 fn custom_resource(definition: &str, resource: &CustomResource, version: &CrdVersion) -> ResourceType {
     let verbs = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();

@@ -71,9 +71,13 @@ impl FieldSelector {
     pub fn parse(text: &str, resource: &ResourceType) -> Result<Self, String> {
         let mut terms = Vec::new();
         for term in split_terms(text).iter().filter(|term| !term.is_empty()) {
-            let (field, value, equal) = split_term(term)
-                .ok_or_else(|| format!("invalid selector: '{text}'; can't understand '{term}'"))?;
-            terms.push(Term { field: field.to_owned(), value: unescape(value)?, equal });
+            let (field, value, equal) =
+                split_term(term).ok_or_else(|| format!("invalid selector: '{text}'; can't understand '{term}'"))?;
+            terms.push(Term {
+                field: field.to_owned(),
+                value: unescape(value)?,
+                equal,
+            });
         }
         for term in &terms {
             if !is_supported(&term.field, resource) {
@@ -89,23 +93,35 @@ impl FieldSelector {
 
     /// Selects one object by name, as the old form of a watch does.
     pub fn require_name(&mut self, name: &str) {
-        self.0.push(Term { field: "metadata.name".into(), value: name.to_owned(), equal: true });
+        self.0.push(Term {
+            field: "metadata.name".into(),
+            value: name.to_owned(),
+            equal: true,
+        });
     }
 
     /// The name that a selector pins down, so that a list needs to look at one object only.
     pub fn exact_name(&self) -> Option<&str> {
-        self.0.iter().find(|term| term.equal && term.field == "metadata.name").map(|term| term.value.as_str())
+        self.0
+            .iter()
+            .find(|term| term.equal && term.field == "metadata.name")
+            .map(|term| term.value.as_str())
     }
 
     pub fn matches(&self, object: &Object) -> bool {
-        self.0.iter().all(|term| (field_text(object.value(), &term.field) == term.value) == term.equal)
+        self.0
+            .iter()
+            .all(|term| (field_text(object.value(), &term.field) == term.value) == term.equal)
     }
 }
 
 fn is_supported(field: &str, resource: &ResourceType) -> bool {
     let known = selectable(&resource.gv.group, &resource.kind);
     let custom = resource.custom().is_some_and(|custom| {
-        custom.selectable_fields.iter().any(|path| path.trim_start_matches('.') == field)
+        custom
+            .selectable_fields
+            .iter()
+            .any(|path| path.trim_start_matches('.') == field)
     });
     matches!(field, "metadata.name" | "metadata.namespace") || known.contains(&field) || custom
 }
@@ -129,11 +145,17 @@ fn field_text(value: &Value, field: &str) -> String {
         "status.successful" => "status.succeeded",
         other => other,
     };
-    let renamed = path.strip_prefix("regarding.").map(|rest| format!("involvedObject.{rest}"));
+    let renamed = path
+        .strip_prefix("regarding.")
+        .map(|rest| format!("involvedObject.{rest}"));
     let path = renamed.as_deref().unwrap_or(path);
     if path == "source" {
         let component = value["source"]["component"].as_str().unwrap_or_default();
-        return if component.is_empty() { text_at(value, "reportingComponent") } else { component.to_owned() };
+        return if component.is_empty() {
+            text_at(value, "reportingComponent")
+        } else {
+            component.to_owned()
+        };
     }
     let text = text_at(value, path);
     match path {
@@ -190,7 +212,10 @@ fn unescape(value: &str) -> Result<String, String> {
                 None => return Err("invalid field selector: invalid escape sequence: \\".into()),
             },
             ',' | '=' => {
-                return Err(format!("invalid field selector: unescaped character in value: {}", u32::from(letter)));
+                return Err(format!(
+                    "invalid field selector: unescaped character in value: {}",
+                    u32::from(letter)
+                ));
             }
             other => plain.push(other),
         }

@@ -43,7 +43,12 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { clock: Arc::new(SystemClock), seed: 0, history: 100_000, git_version: "v1.36.3".into() }
+        Self {
+            clock: Arc::new(SystemClock),
+            seed: 0,
+            history: 100_000,
+            git_version: "v1.36.3".into(),
+        }
     }
 }
 
@@ -79,7 +84,10 @@ pub(crate) struct State {
 impl ApiServer {
     pub fn new(options: Options) -> Self {
         let mut registry = Registry::default();
-        builtin::kinds().iter().filter_map(builtin_resource).for_each(|resource| registry.add(resource));
+        builtin::kinds()
+            .iter()
+            .filter_map(builtin_resource)
+            .for_each(|resource| registry.add(resource));
         let state = State {
             store: Store::new(options.history),
             registry,
@@ -93,7 +101,12 @@ impl ApiServer {
             watch_epoch: 0,
             allocated_addresses: 0,
         };
-        let server = Self { shared: Arc::new(Shared { options, state: Mutex::new(state) }) };
+        let server = Self {
+            shared: Arc::new(Shared {
+                options,
+                state: Mutex::new(state),
+            }),
+        };
         server.create_standing_objects();
         server
     }
@@ -148,8 +161,16 @@ impl ApiServer {
             self.create_own("/api/v1/namespaces", &json!({"metadata": {"name": name}}));
         }
         let classes = [
-            ("system-node-critical", 2_000_001_000, "Pods that a node cannot do without."),
-            ("system-cluster-critical", 2_000_000_000, "Pods that the cluster cannot do without, on any node."),
+            (
+                "system-node-critical",
+                2_000_001_000,
+                "Pods that a node cannot do without.",
+            ),
+            (
+                "system-cluster-critical",
+                2_000_000_000,
+                "Pods that the cluster cannot do without, on any node.",
+            ),
         ];
         for (name, value, description) in classes {
             let class = json!({"metadata": {"name": name}, "value": value, "description": description});
@@ -204,13 +225,28 @@ impl State {
 
     /// Where objects of a resource are kept. Both APIs of events share one table.
     pub fn table_of(resource: &ResourceType) -> TableKey {
-        let group = if resource.gv.group == "events.k8s.io" { "" } else { &resource.gv.group };
-        TableKey { group: group.to_owned(), plural: resource.plural.clone() }
+        let group = if resource.gv.group == "events.k8s.io" {
+            ""
+        } else {
+            &resource.gv.group
+        };
+        TableKey {
+            group: group.to_owned(),
+            plural: resource.plural.clone(),
+        }
     }
 
     pub fn rules_of(&self, resource: &Arc<ResourceType>) -> rules::Rules {
-        let key = (resource.gv.group.clone(), resource.gv.version.clone(), resource.plural.clone());
-        let custom = if resource.is_custom() { self.custom.get(&key).cloned() } else { None };
+        let key = (
+            resource.gv.group.clone(),
+            resource.gv.version.clone(),
+            resource.plural.clone(),
+        );
+        let custom = if resource.is_custom() {
+            self.custom.get(&key).cloned()
+        } else {
+            None
+        };
         rules::Rules::new(resource.clone(), custom)
     }
 }

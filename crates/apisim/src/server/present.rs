@@ -82,7 +82,12 @@ impl Form {
             "PartialObjectMetadata" | "PartialObjectMetadataList" => View::Metadata,
             _ => return None,
         };
-        Some(Self { encoding, view, beta: version == "v1beta1", plural: as_kind.ends_with("List") })
+        Some(Self {
+            encoding,
+            view,
+            beta: version == "v1beta1",
+            plural: as_kind.ends_with("List"),
+        })
     }
 
     /// Metadata of a list is another kind than metadata of an object, and asked for as such.
@@ -90,8 +95,18 @@ impl Form {
         if self.view != View::Metadata || self.plural == list {
             return Ok(());
         }
-        let group = resource.gv.group.split('.').next().filter(|group| !group.is_empty()).unwrap_or("core");
-        let go_type = if resource.is_custom() { "*unstructured.Unstructured".to_owned() } else { format!("*{group}.{}", resource.kind) };
+        let group = resource
+            .gv
+            .group
+            .split('.')
+            .next()
+            .filter(|group| !group.is_empty())
+            .unwrap_or("core");
+        let go_type = if resource.is_custom() {
+            "*unstructured.Unstructured".to_owned()
+        } else {
+            format!("*{group}.{}", resource.kind)
+        };
         Err(ApiError::not_acceptable_text(if list {
             format!("you requested PartialObjectMetadata, but the requested object is a list ({go_type}List)")
         } else {
@@ -123,7 +138,10 @@ pub struct Presenter<'a> {
 
 /// How much of each object the rows of a table are to carry.
 pub fn included(query: &Query, form: Form) -> ApiResult<IncludeObject> {
-    let asked = query.get("includeObject").filter(|_| form.view == View::Table).unwrap_or_default();
+    let asked = query
+        .get("includeObject")
+        .filter(|_| form.view == View::Table)
+        .unwrap_or_default();
     IncludeObject::parse(asked).ok_or_else(|| {
         ApiError::bad_request(format!(
             "Unable to convert to Table as requested: includeObject: Invalid value: {}: must be 'Metadata', 'Object', \
@@ -135,14 +153,28 @@ pub fn included(query: &Query, form: Form) -> ApiResult<IncludeObject> {
 
 impl<'a> Presenter<'a> {
     pub fn new(form: Form, query: &Query, now: Timestamp, resource: &'a ResourceType) -> ApiResult<Self> {
-        Ok(Self { form, include: included(query, form)?, now, resource })
+        Ok(Self {
+            form,
+            include: included(query, form)?,
+            now,
+            resource,
+        })
     }
 
     pub fn object(&self, object: &Object) -> Bytes {
         match self.form {
-            Form { encoding: Encoding::Json, view: View::Whole, .. } if !self.converts() => {
+            Form {
+                encoding: Encoding::Json,
+                view: View::Whole,
+                ..
+            } if !self.converts() => {
                 let mut body = Vec::with_capacity(object.body().len() + 64);
-                typed_json(object.body(), &self.resource.kind, &self.resource.gv.api_version(), &mut body);
+                typed_json(
+                    object.body(),
+                    &self.resource.kind,
+                    &self.resource.gv.api_version(),
+                    &mut body,
+                );
                 Bytes::from(body)
             }
             _ => self.encode(&self.object_value(object, true)),
@@ -169,7 +201,12 @@ impl<'a> Presenter<'a> {
         line.extend_from_slice(kind.as_bytes());
         line.extend_from_slice(b"\",\"object\":");
         if whole {
-            typed_json(object.body(), &self.resource.kind, &self.resource.gv.api_version(), &mut line);
+            typed_json(
+                object.body(),
+                &self.resource.kind,
+                &self.resource.gv.api_version(),
+                &mut line,
+            );
         } else if let Ok(value) = serde_json::to_vec(&self.object_value(object, table_headers)) {
             line.extend_from_slice(&value);
         }
@@ -190,7 +227,10 @@ impl<'a> Presenter<'a> {
                 })
             }
             View::Metadata => {
-                let items: Vec<Value> = items.iter().map(|object| self.partial_metadata(object.value())).collect();
+                let items: Vec<Value> = items
+                    .iter()
+                    .map(|object| self.partial_metadata(object.value()))
+                    .collect();
                 json!({
                     "kind": "PartialObjectMetadataList",
                     "apiVersion": format!("meta.k8s.io/{}", self.form.view_version()),
@@ -209,7 +249,12 @@ impl<'a> Presenter<'a> {
         let size: usize = items.iter().map(|object| object.body().len() + 64).sum();
         let mut body = Vec::with_capacity(size + 256);
         let head = json!(metadata).to_string();
-        typed_json(b"{}", &self.resource.list_kind, &self.resource.gv.api_version(), &mut body);
+        typed_json(
+            b"{}",
+            &self.resource.list_kind,
+            &self.resource.gv.api_version(),
+            &mut body,
+        );
         body.pop();
         body.extend_from_slice(b",\"metadata\":");
         body.extend_from_slice(head.as_bytes());
@@ -268,7 +313,12 @@ impl<'a> Presenter<'a> {
     }
 
     fn table_options(&self, headers: bool) -> TableOptions<'static> {
-        TableOptions { include: self.include, headers, version: self.form.view_version(), now: self.now }
+        TableOptions {
+            include: self.include,
+            headers,
+            version: self.form.view_version(),
+            now: self.now,
+        }
     }
 
     pub fn encode(&self, value: &Value) -> Bytes {
@@ -289,7 +339,9 @@ fn forget_public_metadata(resource: &ResourceType, value: &mut Value) {
     if resource.kind != "DaemonSet" {
         return;
     }
-    let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+    let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) else {
+        return;
+    };
     if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
         annotations.remove("deprecated.daemonset.template.generation");
         if annotations.is_empty() {

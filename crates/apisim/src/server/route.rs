@@ -31,7 +31,13 @@ impl ApiServer {
     /// Carries out one request.
     pub fn handle(&self, request: Request<Bytes>) -> Reply {
         let (parts, body) = request.into_parts();
-        let header = |name| parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let header = |name| {
+            parts
+                .headers
+                .get(name)
+                .and_then(|value| value.to_str().ok())
+                .unwrap_or_default()
+        };
         let accept = header(ACCEPT).to_owned();
         let query = Query::parse(parts.uri.query().unwrap_or_default());
         let path = parts.uri.path();
@@ -50,7 +56,9 @@ impl ApiServer {
     }
 
     fn resource_request(&self, path: &ResourcePath, incoming: &Incoming) -> Reply {
-        let encoding = Form::negotiate(&incoming.accept, true).map(|form| form.encoding).unwrap_or_default();
+        let encoding = Form::negotiate(&incoming.accept, true)
+            .map(|form| form.encoding)
+            .unwrap_or_default();
         let mut warnings = Vec::new();
         let mut latency = Duration::ZERO;
         let answer = self.carry_out(path, incoming, &mut warnings, &mut latency);
@@ -86,8 +94,14 @@ impl ApiServer {
             subresource: &path.subresource,
             user_agent: &incoming.user_agent,
         };
-        let fault = state.faults.as_ref().map_or(Fault::None, |faults| faults.on_request(&info));
-        *latency = state.faults.as_ref().map_or(Duration::ZERO, |faults| faults.latency(&info));
+        let fault = state
+            .faults
+            .as_ref()
+            .map_or(Fault::None, |faults| faults.on_request(&info));
+        *latency = state
+            .faults
+            .as_ref()
+            .map_or(Duration::ZERO, |faults| faults.latency(&info));
         if let Fault::Refuse(code) = fault {
             return Err(ApiError::injected(code));
         }
@@ -112,7 +126,9 @@ impl ApiServer {
 
     /// Everything that is not a resource: discovery, OpenAPI, health, version.
     fn plain_request(&self, path: &str, incoming: &Incoming) -> Reply {
-        let encoding = Form::negotiate(&incoming.accept, false).map(|form| form.encoding).unwrap_or_default();
+        let encoding = Form::negotiate(&incoming.accept, false)
+            .map(|form| form.encoding)
+            .unwrap_or_default();
         if incoming.method != http::Method::GET && incoming.method != http::Method::HEAD {
             return Reply::refused(&ApiError::method_not_allowed(), encoding);
         }
@@ -190,8 +206,14 @@ pub(crate) struct Incoming {
 }
 
 fn health(path: &str, query: &Query) -> Option<Reply> {
-    let endpoint = path.strip_prefix('/').filter(|name| matches!(*name, "healthz" | "livez" | "readyz"))?;
-    Some(Reply::full(200, "text/plain; charset=utf-8", discovery::health(endpoint, query.flag("verbose"))))
+    let endpoint = path
+        .strip_prefix('/')
+        .filter(|name| matches!(*name, "healthz" | "livez" | "readyz"))?;
+    Some(Reply::full(
+        200,
+        "text/plain; charset=utf-8",
+        discovery::health(endpoint, query.flag("verbose")),
+    ))
 }
 
 fn find_resource(state: &State, path: &ResourcePath) -> ApiResult<Arc<ResourceType>> {
@@ -209,15 +231,25 @@ fn find_resource(state: &State, path: &ResourcePath) -> ApiResult<Arc<ResourceTy
 
 /// The router of built-in kinds looks at media types only; forms of one that do not exist are refused behind it.
 fn refuse_accept(error: ApiError, accept: &str, resource: &ResourceType) -> ApiError {
-    let mut types = accept.split(',').map(|clause| clause.split(';').next().unwrap_or_default().trim());
+    let mut types = accept
+        .split(',')
+        .map(|clause| clause.split(';').next().unwrap_or_default().trim());
     let routed = types.any(|media| media == "*/*" || present::ACCEPTED.split(", ").any(|known| known == media));
-    if routed || resource.is_custom() { error } else { ApiError::not_acceptable_by_router(present::ACCEPTED) }
+    if routed || resource.is_custom() {
+        error
+    } else {
+        ApiError::not_acceptable_by_router(present::ACCEPTED)
+    }
 }
 
 /// The router knows the groups of built-in kinds; what lies in no group that it knows is nobody's.
 fn unknown_below(group: &str) -> ApiError {
     let known = builtin::kinds().iter().any(|kind| kind.group == group);
-    if known { ApiError::no_such_resource() } else { ApiError::no_such_path() }
+    if known {
+        ApiError::no_such_resource()
+    } else {
+        ApiError::no_such_path()
+    }
 }
 
 /// `timeout` is a duration as Go writes one; nothing here takes that long, but a bad one is refused.
@@ -225,12 +257,16 @@ fn check_timeout(text: &str) -> ApiResult<()> {
     let mut rest = text;
     while !rest.is_empty() && rest != "0" {
         let digits = rest.trim_start_matches(|letter: char| letter.is_ascii_digit() || letter == '.');
-        let unit = ["ns", "us", "µs", "ms", "s", "m", "h"].into_iter().find(|unit| digits.starts_with(unit));
+        let unit = ["ns", "us", "µs", "ms", "s", "m", "h"]
+            .into_iter()
+            .find(|unit| digits.starts_with(unit));
         match unit.filter(|_| digits.len() < rest.len()) {
             Some(unit) => rest = &digits[unit.len()..],
             None => {
                 let why = format!("time: invalid duration {}", go_quote(text));
-                return Err(ApiError::bad_request(format!("invalid timeout specified in the request URL - {why}")));
+                return Err(ApiError::bad_request(format!(
+                    "invalid timeout specified in the request URL - {why}"
+                )));
             }
         }
     }
@@ -264,7 +300,11 @@ fn check_verb(resource: &ResourceType, path: &ResourcePath, verb: Verb) -> ApiRe
         Verb::Update | Verb::Patch => !path.name.is_empty(),
         _ => true,
     };
-    if allowed && placed && on_right_level { Ok(()) } else { Err(refused()) }
+    if allowed && placed && on_right_level {
+        Ok(())
+    } else {
+        Err(refused())
+    }
 }
 
 /// Names that could be mistaken for a part of a path.
@@ -274,7 +314,9 @@ fn check_name(name: &str) -> ApiResult<()> {
         return Ok(());
     }
     let (name, complaints) = (go_quote(name), complaints.join(";"));
-    Err(ApiError::bad_request(format!("Name parameter invalid: {name}: {complaints}")))
+    Err(ApiError::bad_request(format!(
+        "Name parameter invalid: {name}: {complaints}"
+    )))
 }
 
 fn reply_of(answer: Answer, form: Form, query: &Query, now: jiff::Timestamp) -> ApiResult<Reply> {
@@ -283,13 +325,22 @@ fn reply_of(answer: Answer, form: Form, query: &Query, now: jiff::Timestamp) -> 
             let presenter = Presenter::new(form, query, now, &resource)?;
             Reply::full(code, form.content_type(), presenter.object(&object))
         }
-        Answer::List { resource, items, metadata } => {
+        Answer::List {
+            resource,
+            items,
+            metadata,
+        } => {
             let presenter = Presenter::new(form, query, now, &resource)?;
             Reply::full(200, form.content_type(), presenter.list(&items, &metadata))
         }
         Answer::Value { code, value } if form.view == View::Table && value["kind"] == "Scale" => {
             let include = present::included(query, form)?;
-            let options = TableOptions { include, headers: true, version: "v1", now };
+            let options = TableOptions {
+                include,
+                headers: true,
+                version: "v1",
+                now,
+            };
             Reply::value(code, &printing::scale_table(&value, &options), form.encoding)
         }
         Answer::Value { code, value } => Reply::value(code, &value, form.encoding),
@@ -298,7 +349,11 @@ fn reply_of(answer: Answer, form: Form, query: &Query, now: jiff::Timestamp) -> 
             reply.headers.remove(CONTENT_TYPE);
             reply
         }
-        Answer::Text { code, content_type, text } => Reply::full(code, content_type, text),
+        Answer::Text {
+            code,
+            content_type,
+            text,
+        } => Reply::full(code, content_type, text),
         Answer::Watch(watch) => Reply::new(200, "application/json", ReplyBody::Watch(watch)),
     })
 }

@@ -130,7 +130,11 @@ impl Rules {
         // Upstream names the configuration that was applied, which has no namespace here.
         let name = value["metadata"]["name"].as_str().unwrap_or_default();
         let kind = format!("{}/{}, Kind={}", self.group(), self.resource.gv.version, self.kind());
-        let decoder = if why.starts_with("illegal base64") { "error decoding from json: " } else { "" };
+        let decoder = if why.starts_with("illegal base64") {
+            "error decoding from json: "
+        } else {
+            ""
+        };
         ApiError::raw_internal(format!(
             "failed to convert new object (/{name}; {kind}) to proper version: unable to convert unstructured object to \
              {kind}: {decoder}{why}"
@@ -190,6 +194,10 @@ impl Rules {
                 strategy::prepare_for_status_update(self.group(), self.kind(), value, old, now);
             }
             KindRules::BuiltIn if subresource == "finalize" => strategy::prepare_for_finalize(value, old),
+            KindRules::BuiltIn if subresource == "ephemeralcontainers" => {
+                strategy::prepare_for_ephemeral_containers_update(value, old);
+            }
+            KindRules::BuiltIn if subresource == "resize" => keep_but(value, old, &["containers", "initContainers"]),
             KindRules::BuiltIn => strategy::prepare_for_update(self.group(), self.kind(), value, old),
             KindRules::Definition if status => crd::prepare_status_update(value, old),
             KindRules::Definition => crd::prepare_update(value, old),
@@ -204,7 +212,9 @@ impl Rules {
             KindRules::Definition => plain(crd::validate_crd(value)),
             KindRules::Custom(version) => {
                 let mut verdict = version.validate_create(value);
-                verdict.warnings.extend(object_meta::finalizer_warnings(&value["metadata"], None));
+                verdict
+                    .warnings
+                    .extend(object_meta::finalizer_warnings(&value["metadata"], None));
                 verdict
             }
         }
@@ -227,6 +237,13 @@ impl Rules {
         let status = subresource == "status";
         match &self.kind {
             KindRules::BuiltIn if status => plain(validation::status_update(self.group(), self.kind(), value, old)),
+            KindRules::BuiltIn if subresource == "ephemeralcontainers" => {
+                plain(validation::ephemeral_containers_update(value, old))
+            }
+            // The endpoint exists to change what updates may not.
+            KindRules::BuiltIn if subresource == "resize" => {
+                plain(validation::create(self.group(), self.kind(), value))
+            }
             KindRules::BuiltIn => plain(validation::update(self.group(), self.kind(), value, old)),
             KindRules::Definition if status => plain(Vec::new()),
             KindRules::Definition => plain(crd::validate_crd_update(value, old)),
@@ -234,7 +251,9 @@ impl Rules {
             KindRules::Custom(version) => {
                 let mut verdict = version.validate_update(value, old);
                 let before = Some(&old["metadata"]);
-                verdict.warnings.extend(object_meta::finalizer_warnings(&value["metadata"], before));
+                verdict
+                    .warnings
+                    .extend(object_meta::finalizer_warnings(&value["metadata"], before));
                 verdict
             }
         }
@@ -301,7 +320,24 @@ fn convert_to_internal(group: &str, kind: &str, value: &mut Value) {
     }
 }
 
+/// A write that may change some fields of the spec alone, and raises the generation when it does.
+fn keep_but(value: &mut Value, old: &Value, changed: &[&str]) {
+    let mut spec = old["spec"].clone();
+    for field in changed {
+        if let Some(new) = value["spec"].get(*field) {
+            spec[*field] = new.clone();
+        }
+    }
+    let raised = spec != old["spec"];
+    value["spec"] = spec;
+    value["status"] = old["status"].clone();
+    set_generation(value, generation(old) + i64::from(raised));
+}
+
 /// Built-in kinds give no warnings of their own.
 fn plain(errors: Vec<FieldError>) -> Verdict {
-    Verdict { errors, warnings: Vec::new() }
+    Verdict {
+        errors,
+        warnings: Vec::new(),
+    }
 }

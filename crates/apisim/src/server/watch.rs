@@ -182,7 +182,10 @@ impl Watch {
 
     /// A change as this watch's selection sees it: objects come into and go out of sight.
     fn seen_as(&self, change: &Change) -> Option<(&'static str, Arc<Object>)> {
-        let before = change.previous.as_ref().filter(|previous| self.selection.matches(previous));
+        let before = change
+            .previous
+            .as_ref()
+            .filter(|previous| self.selection.matches(previous));
         let now = change.kind != ChangeKind::Deleted && self.selection.matches(&change.object);
         match (before, now) {
             (None, false) => None,
@@ -194,7 +197,12 @@ impl Watch {
     }
 
     fn presenter(&self) -> Presenter<'_> {
-        Presenter { form: self.form, include: self.include, now: self.server.now(), resource: &self.resource }
+        Presenter {
+            form: self.form,
+            include: self.include,
+            now: self.server.now(),
+            resource: &self.resource,
+        }
     }
 
     fn line(&mut self, kind: &str, object: &Object) -> Bytes {
@@ -212,7 +220,11 @@ impl Watch {
         if self.form.view == View::Table {
             return self.line("BOOKMARK", &object);
         }
-        let kind = if self.form.view == View::Metadata { "PartialObjectMetadata" } else { &self.resource.kind };
+        let kind = if self.form.view == View::Metadata {
+            "PartialObjectMetadata"
+        } else {
+            &self.resource.kind
+        };
         let version = match self.form.view {
             View::Metadata => "meta.k8s.io/v1".to_owned(),
             _ => self.resource.gv.api_version(),

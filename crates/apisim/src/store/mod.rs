@@ -60,13 +60,22 @@ pub struct Store {
 
 /// `namespace/name`, or the name alone.
 pub fn object_key(namespace: &str, name: &str) -> Arc<str> {
-    if namespace.is_empty() { Arc::from(name) } else { Arc::from(format!("{namespace}/{name}")) }
+    if namespace.is_empty() {
+        Arc::from(name)
+    } else {
+        Arc::from(format!("{namespace}/{name}"))
+    }
 }
 
 impl Store {
     /// An empty store that remembers at most `history` changes of each table.
     pub fn new(history: usize) -> Self {
-        Self { revision: 1, compacted: 0, history: history.max(1), tables: BTreeMap::new() }
+        Self {
+            revision: 1,
+            compacted: 0,
+            history: history.max(1),
+            tables: BTreeMap::new(),
+        }
     }
 
     pub fn revision(&self) -> u64 {
@@ -78,7 +87,10 @@ impl Store {
     }
 
     pub fn objects(&self, table: &TableKey) -> impl DoubleEndedIterator<Item = &Arc<Object>> {
-        self.tables.get(table).into_iter().flat_map(|table| table.objects.values())
+        self.tables
+            .get(table)
+            .into_iter()
+            .flat_map(|table| table.objects.values())
     }
 
     pub fn tables(&self) -> impl Iterator<Item = &TableKey> {
@@ -99,8 +111,18 @@ impl Store {
         let history = self.history;
         let table = self.table_mut(table);
         let previous = table.objects.insert(key.clone(), object.clone());
-        let kind = if previous.is_some() { ChangeKind::Modified } else { ChangeKind::Added };
-        let change = Change { revision, kind, key, object, previous };
+        let kind = if previous.is_some() {
+            ChangeKind::Modified
+        } else {
+            ChangeKind::Added
+        };
+        let change = Change {
+            revision,
+            kind,
+            key,
+            object,
+            previous,
+        };
         table.record(change.clone(), history);
         change
     }
@@ -108,7 +130,12 @@ impl Store {
     /// Changes what is read of the objects of a table without changing them: no revision, nothing to watch. For
     /// defaults that a later schema brings.
     pub fn rewrite(&mut self, table: &TableKey, mut change: impl FnMut(&mut Value)) {
-        for object in self.tables.get_mut(table).into_iter().flat_map(|table| table.objects.values_mut()) {
+        for object in self
+            .tables
+            .get_mut(table)
+            .into_iter()
+            .flat_map(|table| table.objects.values_mut())
+        {
             let mut value = object.value().clone();
             change(&mut value);
             if value != *object.value() {
@@ -125,7 +152,13 @@ impl Store {
         let (key, previous) = table.objects.remove_entry(key)?;
         self.revision = revision;
         let object = previous.at_revision(revision);
-        let change = Change { revision, kind: ChangeKind::Deleted, key, object, previous: Some(previous) };
+        let change = Change {
+            revision,
+            kind: ChangeKind::Deleted,
+            key,
+            object,
+            previous: Some(previous),
+        };
         table.record(change.clone(), history);
         Some(change)
     }
@@ -145,18 +178,26 @@ impl Store {
 
     /// Whether everything after `revision` is still known.
     pub fn remembers(&self, table: &TableKey, revision: u64) -> bool {
-        revision >= self.tables.get(table).map_or(self.compacted, |table| table.forgotten.max(self.compacted))
+        revision
+            >= self
+                .tables
+                .get(table)
+                .map_or(self.compacted, |table| table.forgotten.max(self.compacted))
     }
 
     /// The oldest revision that a watch of this table can start after.
     pub fn oldest(&self, table: &TableKey) -> u64 {
-        self.tables.get(table).map_or(self.compacted, |table| table.forgotten.max(self.compacted))
+        self.tables
+            .get(table)
+            .map_or(self.compacted, |table| table.forgotten.max(self.compacted))
     }
 
     /// The changes of a table after `revision`, oldest first.
     pub fn changes_after(&self, table: &TableKey, revision: u64) -> impl Iterator<Item = &Change> {
         let changes = self.tables.get(table).map(|table| &table.changes);
-        let start = changes.map_or(0, |changes| changes.partition_point(|change| change.revision <= revision));
+        let start = changes.map_or(0, |changes| {
+            changes.partition_point(|change| change.revision <= revision)
+        });
         changes.into_iter().flat_map(move |changes| changes.range(start..))
     }
 
@@ -165,9 +206,16 @@ impl Store {
         if !self.remembers(table, revision) {
             return None;
         }
-        let Some(table) = self.tables.get(table) else { return Some(Objects::new()) };
+        let Some(table) = self.tables.get(table) else {
+            return Some(Objects::new());
+        };
         let mut objects = table.objects.clone();
-        for change in table.changes.iter().rev().take_while(|change| change.revision > revision) {
+        for change in table
+            .changes
+            .iter()
+            .rev()
+            .take_while(|change| change.revision > revision)
+        {
             match &change.previous {
                 Some(previous) => objects.insert(change.key.clone(), previous.clone()),
                 None => objects.remove(&change.key),
@@ -187,7 +235,10 @@ impl Store {
     /// Current objects from `start` on, in key order.
     pub fn range_from(&self, table: &TableKey, start: &str) -> impl Iterator<Item = (&Arc<str>, &Arc<Object>)> {
         let start: Arc<str> = Arc::from(start);
-        self.tables.get(table).into_iter().flat_map(move |table| table.objects.range(start.clone()..))
+        self.tables
+            .get(table)
+            .into_iter()
+            .flat_map(move |table| table.objects.range(start.clone()..))
     }
 
     /// Asks to be woken at the next change of a table.
@@ -206,7 +257,13 @@ impl Store {
     fn table_mut(&mut self, key: &TableKey) -> &mut Table {
         if !self.tables.contains_key(key) {
             let forgotten = self.compacted;
-            self.tables.insert(key.clone(), Table { forgotten, ..Table::default() });
+            self.tables.insert(
+                key.clone(),
+                Table {
+                    forgotten,
+                    ..Table::default()
+                },
+            );
         }
         // Inserted above when it was missing.
         self.tables.entry(key.clone()).or_default()
@@ -237,21 +294,38 @@ mod tests {
     use serde_json::json;
 
     fn pods() -> TableKey {
-        TableKey { group: String::new(), plural: "pods".into() }
+        TableKey {
+            group: String::new(),
+            plural: "pods".into(),
+        }
     }
 
     fn put(store: &mut Store, name: &str, n: i64) -> u64 {
-        store.put(&pods(), object_key("ns", name), json!({"metadata": {"name": name}, "n": n})).revision
+        store
+            .put(
+                &pods(),
+                object_key("ns", name),
+                json!({"metadata": {"name": name}, "n": n}),
+            )
+            .revision
     }
 
     #[test]
     fn every_write_takes_the_next_revision_of_the_whole_store() {
         let mut store = Store::new(10);
         let first = put(&mut store, "a", 1);
-        let nodes = TableKey { group: String::new(), plural: "nodes".into() };
-        let second = store.put(&nodes, object_key("", "n"), json!({"metadata": {"name": "n"}})).revision;
+        let nodes = TableKey {
+            group: String::new(),
+            plural: "nodes".into(),
+        };
+        let second = store
+            .put(&nodes, object_key("", "n"), json!({"metadata": {"name": "n"}}))
+            .revision;
         assert_eq!(second, first + 1);
-        assert_eq!(store.get(&nodes, "n").unwrap().metadata("resourceVersion").unwrap(), &json!(second.to_string()));
+        assert_eq!(
+            store.get(&nodes, "n").unwrap().metadata("resourceVersion").unwrap(),
+            &json!(second.to_string())
+        );
     }
 
     #[test]
@@ -283,7 +357,11 @@ mod tests {
     fn keys_sort_as_etcd_sorts_them() {
         let mut store = Store::new(10);
         for namespace in ["a", "a-b"] {
-            store.put(&pods(), object_key(namespace, "x"), json!({"metadata": {"namespace": namespace}}));
+            store.put(
+                &pods(),
+                object_key(namespace, "x"),
+                json!({"metadata": {"namespace": namespace}}),
+            );
         }
         let order: Vec<&str> = store.objects(&pods()).map(|object| object.namespace()).collect();
         assert_eq!(order, ["a-b", "a"], "'-' sorts before '/'");

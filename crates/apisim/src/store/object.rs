@@ -19,7 +19,11 @@ pub struct Object {
 
 impl Object {
     pub fn new(value: Value, revision: u64) -> Arc<Self> {
-        Arc::new(Self { value, revision, body: OnceLock::new() })
+        Arc::new(Self {
+            value,
+            revision,
+            body: OnceLock::new(),
+        })
     }
 
     pub fn value(&self) -> &Value {
@@ -91,7 +95,9 @@ struct Untyped<'a>(&'a Value);
 
 impl Serialize for Untyped<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Some(fields) = self.0.as_object() else { return self.0.serialize(serializer) };
+        let Some(fields) = self.0.as_object() else {
+            return self.0.serialize(serializer);
+        };
         let mut map = serializer.serialize_map(None)?;
         for (key, value) in fields.iter().filter(|(key, _)| *key != "apiVersion" && *key != "kind") {
             map.serialize_entry(key, value)?;
@@ -114,6 +120,9 @@ mod tests {
         assert_eq!(&read, object.value());
         let mut empty = Vec::new();
         typed_json(b"{}", "Pod", "v1", &mut empty);
-        assert_eq!(serde_json::from_slice::<Value>(&empty).unwrap(), json!({"apiVersion": "v1", "kind": "Pod"}));
+        assert_eq!(
+            serde_json::from_slice::<Value>(&empty).unwrap(),
+            json!({"apiVersion": "v1", "kind": "Pod"})
+        );
     }
 }

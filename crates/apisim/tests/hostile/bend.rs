@@ -17,11 +17,24 @@ pub fn bend(random: &mut Rng) -> Seed {
             8 => seed.path = path(&seed.path, random),
             9 => seed.content_type = pick(random, &CONTENT_TYPES).into(),
             10 => seed.accept = pick(random, &ACCEPTS).into(),
-            _ => seed.method = pick(random, &["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "BREW"]).into(),
+            _ => {
+                seed.method = pick(
+                    random,
+                    &["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "BREW"],
+                )
+                .into()
+            }
         }
     }
     if seed.content_type == "application/apply-patch+yaml" && random.u8(..8) > 0 {
-        let manager = pick(random, &["fieldManager=a", "fieldManager=b&force=true", "fieldManager=c&dryRun=All"]);
+        let manager = pick(
+            random,
+            &[
+                "fieldManager=a",
+                "fieldManager=b&force=true",
+                "fieldManager=c&dryRun=All",
+            ],
+        );
         seed.query = manager.into();
     }
     seed
@@ -54,18 +67,56 @@ fn pick<'p>(random: &mut Rng, from: &[&'p str]) -> &'p str {
 
 fn query(random: &mut Rng) -> String {
     let keys = [
-        "limit", "continue", "resourceVersion", "resourceVersionMatch", "labelSelector", "fieldSelector", "watch",
-        "dryRun", "fieldManager", "fieldValidation", "force", "propagationPolicy", "gracePeriodSeconds", "pretty",
-        "sendInitialEvents", "allowWatchBookmarks", "timeoutSeconds", "container", "tailLines", "includeObject",
+        "limit",
+        "continue",
+        "resourceVersion",
+        "resourceVersionMatch",
+        "labelSelector",
+        "fieldSelector",
+        "watch",
+        "dryRun",
+        "fieldManager",
+        "fieldValidation",
+        "force",
+        "propagationPolicy",
+        "gracePeriodSeconds",
+        "pretty",
+        "sendInitialEvents",
+        "allowWatchBookmarks",
+        "timeoutSeconds",
+        "container",
+        "tailLines",
+        "includeObject",
         "orphanDependents",
     ];
     let values = [
-        "1", "0", "-1", "99999999999999999999", "true", "All", "Strict", "Exact", "NotOlderThan", "a=b,c!=d", "a in (b,c)",
-        "spec.nodeName=node-1", "metadata.name=p", "%00", "%zz", "%F0%9F%9A%A2", "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MSwic3RhcnQiOiJhIn0",
-        "((((", "=", "", "Foreground", "Orphan", "None",
+        "1",
+        "0",
+        "-1",
+        "99999999999999999999",
+        "true",
+        "All",
+        "Strict",
+        "Exact",
+        "NotOlderThan",
+        "a=b,c!=d",
+        "a in (b,c)",
+        "spec.nodeName=node-1",
+        "metadata.name=p",
+        "%00",
+        "%zz",
+        "%F0%9F%9A%A2",
+        "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MSwic3RhcnQiOiJhIn0",
+        "((((",
+        "=",
+        "",
+        "Foreground",
+        "Orphan",
+        "None",
     ];
-    let pairs: Vec<String> =
-        (0..random.usize(1..4)).map(|_| format!("{}={}", pick(random, &keys), pick(random, &values))).collect();
+    let pairs: Vec<String> = (0..random.usize(1..4))
+        .map(|_| format!("{}={}", pick(random, &keys), pick(random, &values)))
+        .collect();
     pairs.join("&")
 }
 
@@ -76,7 +127,23 @@ fn path(from: &str, random: &mut Rng) -> String {
     }
     let at = random.usize(1..parts.len());
     match random.u8(..4) {
-        0 => parts[at] = pick(random, &["", "status", "scale", "%2e%2e", "%ff", "namespaces", "a%2Fb", "pods", "..."]).into(),
+        0 => {
+            parts[at] = pick(
+                random,
+                &[
+                    "",
+                    "status",
+                    "scale",
+                    "%2e%2e",
+                    "%ff",
+                    "namespaces",
+                    "a%2Fb",
+                    "pods",
+                    "...",
+                ],
+            )
+            .into()
+        }
         1 => parts.push(pick(random, &["status", "scale", "log", "eviction", "x"]).into()),
         2 => {
             parts.remove(at);
@@ -105,7 +172,9 @@ fn bend_text(seed: &mut Seed, random: &mut Rng) {
 }
 
 fn bend_value(seed: &mut Seed, random: &mut Rng) {
-    let Ok(mut value) = serde_json::from_str::<Value>(&seed.body) else { return };
+    let Ok(mut value) = serde_json::from_str::<Value>(&seed.body) else {
+        return;
+    };
     let mut place = &mut value;
     // Down to a random depth.
     for _ in 0..random.usize(..9) {
@@ -146,9 +215,28 @@ fn bend_value(seed: &mut Seed, random: &mut Rng) {
 }
 
 const KEYS: [&str; 22] = [
-    "", "metadata", "spec", "status", "name", "uid", "resourceVersion", "managedFields", "finalizers", "ownerReferences",
-    "deletionTimestamp", "generation", "$patch", "$retainKeys", "$deleteFromPrimitiveList/finalizers",
-    "$setElementOrder/containers", "kind", "apiVersion", "labels", "generateName", "unknown", "x.y[0]",
+    "",
+    "metadata",
+    "spec",
+    "status",
+    "name",
+    "uid",
+    "resourceVersion",
+    "managedFields",
+    "finalizers",
+    "ownerReferences",
+    "deletionTimestamp",
+    "generation",
+    "$patch",
+    "$retainKeys",
+    "$deleteFromPrimitiveList/finalizers",
+    "$setElementOrder/containers",
+    "kind",
+    "apiVersion",
+    "labels",
+    "generateName",
+    "unknown",
+    "x.y[0]",
 ];
 
 fn hostile(random: &mut Rng) -> Value {

@@ -26,7 +26,11 @@ const ORDINARY: u64 = 6_000;
 
 fn server() -> ApiServer {
     let clock = ManualClock::new("2026-01-02T03:04:05Z".parse().unwrap());
-    let server = ApiServer::new(Options { clock: Arc::new(clock), seed: 1, ..Options::default() });
+    let server = ApiServer::new(Options {
+        clock: Arc::new(clock),
+        seed: 1,
+        ..Options::default()
+    });
     for seed in seeds::standing() {
         let reply = server.handle(seed.request());
         assert!(reply.status.is_success(), "{seed:?}: {:?}", reply.bytes());
@@ -36,7 +40,9 @@ fn server() -> ApiServer {
 
 /// Sends one request and checks what must hold of every answer; the text of a failure.
 fn send(server: &ApiServer, seed: &Seed) -> Result<(), String> {
-    let Some(request) = seed.try_request() else { return Ok(()) };
+    let Some(request) = seed.try_request() else {
+        return Ok(());
+    };
     let before = server.revision();
     let reply = catch_unwind(AssertUnwindSafe(|| server.handle(request))).map_err(|_| "it panicked".to_owned())?;
     let wrote = server.revision() != before;
@@ -46,7 +52,10 @@ fn send(server: &ApiServer, seed: &Seed) -> Result<(), String> {
     if wrote && seed.query.contains("dryRun=All") && !seed.query.contains("dryRun=All%") && seed.method != "DELETE" {
         return Err("a dry run wrote".to_owned());
     }
-    let json = reply.headers.get("content-type").is_some_and(|value| value == "application/json");
+    let json = reply
+        .headers
+        .get("content-type")
+        .is_some_and(|value| value == "application/json");
     match reply.body {
         ReplyBody::Full(body) => {
             let read = serde_json::from_slice::<Value>(&body);
@@ -120,7 +129,9 @@ fn differences(left: &Value, right: &Value, place: String) -> Vec<String> {
 }
 
 fn get(server: &ApiServer, path: &str) -> Result<Value, String> {
-    let request = Request::get(path).body(Bytes::new()).map_err(|error| format!("{path}: {error}"))?;
+    let request = Request::get(path)
+        .body(Bytes::new())
+        .map_err(|error| format!("{path}: {error}"))?;
     let reply = server.handle(request);
     let body = reply.bytes().cloned().unwrap_or_default();
     if !reply.status.is_success() {

@@ -27,12 +27,20 @@ impl Seed {
             query: String::new(),
             content_type: content_type.into(),
             accept: String::new(),
-            body: if body.is_null() { String::new() } else { body.to_string() },
+            body: if body.is_null() {
+                String::new()
+            } else {
+                body.to_string()
+            },
         }
     }
 
     pub fn try_request(&self) -> Option<Request<Bytes>> {
-        let uri = if self.query.is_empty() { self.path.clone() } else { format!("{}?{}", self.path, self.query) };
+        let uri = if self.query.is_empty() {
+            self.path.clone()
+        } else {
+            format!("{}?{}", self.path, self.query)
+        };
         Request::builder()
             .method(self.method.as_str())
             .uri(uri)
@@ -130,13 +138,38 @@ pub fn standing() -> Vec<Seed> {
         "spec": {"maxUnavailable": "50%", "selector": {"matchLabels": {"app": "web"}}},
     });
     vec![
-        Seed::new("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", json, &widget_definition()),
+        Seed::new(
+            "POST",
+            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+            json,
+            &widget_definition(),
+        ),
         Seed::new("POST", "/api/v1/namespaces/default/pods", json, &pod("p")),
-        Seed::new("POST", "/apis/apps/v1/namespaces/default/deployments", json, &deployment()),
+        Seed::new(
+            "POST",
+            "/apis/apps/v1/namespaces/default/deployments",
+            json,
+            &deployment(),
+        ),
         Seed::new("POST", "/api/v1/nodes", json, &node),
-        Seed::new("POST", "/api/v1/namespaces/default/configmaps", json, &json!({"metadata": {"name": "c"}, "data": {"k": "v"}})),
-        Seed::new("POST", "/apis/policy/v1/namespaces/default/poddisruptionbudgets", json, &budget),
-        Seed::new("POST", "/apis/example.com/v1/namespaces/default/widgets", json, &widget()),
+        Seed::new(
+            "POST",
+            "/api/v1/namespaces/default/configmaps",
+            json,
+            &json!({"metadata": {"name": "c"}, "data": {"k": "v"}}),
+        ),
+        Seed::new(
+            "POST",
+            "/apis/policy/v1/namespaces/default/poddisruptionbudgets",
+            json,
+            &budget,
+        ),
+        Seed::new(
+            "POST",
+            "/apis/example.com/v1/namespaces/default/widgets",
+            json,
+            &widget(),
+        ),
     ]
 }
 
@@ -174,30 +207,70 @@ pub fn all() -> Vec<Seed> {
         Seed::new("PUT", &format!("{ns}/pods/p"), json, &pod("p")),
         Seed::new("PUT", &format!("{widgets}/w"), json, &widget()),
         Seed::new("PUT", &format!("{deployments}/web"), json, &deployment()),
-        Seed::new("POST", "/apis/coordination.k8s.io/v1/namespaces/default/leases", json, &lease),
+        Seed::new(
+            "POST",
+            "/apis/coordination.k8s.io/v1/namespaces/default/leases",
+            json,
+            &lease,
+        ),
         Seed::new("POST", &format!("{ns}/events"), json, &event),
         Seed::new("POST", &format!("{ns}/pods/p/eviction"), json, &eviction),
         Seed::new("POST", &format!("{ns}/pods/q/binding"), json, &binding),
         Seed::new("DELETE", &format!("{ns}/pods/p"), json, &delete),
         Seed::new("DELETE", &format!("{ns}/configmaps"), json, &delete),
-        Seed::new("DELETE", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com", json, &Value::Null),
+        Seed::new(
+            "DELETE",
+            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com",
+            json,
+            &Value::Null,
+        ),
         Seed::new("PATCH", &format!("{deployments}/web"), STRATEGIC, &containers),
         Seed::new("PATCH", &format!("{ns}/configmaps/c"), JSON_PATCH, &operations),
         Seed::new("PATCH", &format!("{ns}/configmaps/c"), APPLY, &applied),
         Seed::new("PATCH", &format!("{widgets}/w"), APPLY, &widget()),
         Seed::new("PATCH", &format!("{deployments}/web"), APPLY, &deployment()),
-        Seed::new("PATCH", &format!("{widgets}/w"), MERGE, &json!({"spec": {"replicas": null, "tags": ["a", "b"]}, "metadata": {"finalizers": ["a/b"]}})),
-        Seed::new("PATCH", &format!("{widgets}/w/status"), MERGE, &json!({"status": {"note": "x", "replicas": 1}})),
-        Seed::new("PATCH", "/api/v1/nodes/node-1", STRATEGIC, &json!({"metadata": {"labels": {"a": null, "b": "c"}}, "spec": {"unschedulable": true}})),
-        Seed::new("PATCH", "/api/v1/nodes/node-1/status", STRATEGIC, &json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}})),
+        Seed::new(
+            "PATCH",
+            &format!("{widgets}/w"),
+            MERGE,
+            &json!({"spec": {"replicas": null, "tags": ["a", "b"]}, "metadata": {"finalizers": ["a/b"]}}),
+        ),
+        Seed::new(
+            "PATCH",
+            &format!("{widgets}/w/status"),
+            MERGE,
+            &json!({"status": {"note": "x", "replicas": 1}}),
+        ),
+        Seed::new(
+            "PATCH",
+            "/api/v1/nodes/node-1",
+            STRATEGIC,
+            &json!({"metadata": {"labels": {"a": null, "b": "c"}}, "spec": {"unschedulable": true}}),
+        ),
+        Seed::new(
+            "PATCH",
+            "/api/v1/nodes/node-1/status",
+            STRATEGIC,
+            &json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}}),
+        ),
         Seed::new("PUT", &format!("{deployments}/web/scale"), json, &scale),
-        Seed::new("PATCH", &format!("{widgets}/w/scale"), MERGE, &json!({"spec": {"replicas": 4}})),
+        Seed::new(
+            "PATCH",
+            &format!("{widgets}/w/scale"),
+            MERGE,
+            &json!({"spec": {"replicas": 4}}),
+        ),
         Seed::new("GET", &format!("{ns}/pods"), "", &Value::Null),
         Seed::new("GET", &format!("{ns}/pods/p/log"), "", &Value::Null),
         Seed::new("GET", widgets, "", &Value::Null),
         Seed::new("GET", "/apis", "", &Value::Null),
         Seed::new("GET", "/openapi/v3/apis/example.com/v1", "", &Value::Null),
-        Seed::new("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", json, &json!({"spec": {"resourceAttributes": {"verb": "get"}}})),
+        Seed::new(
+            "POST",
+            "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+            json,
+            &json!({"spec": {"resourceAttributes": {"verb": "get"}}}),
+        ),
     ]);
     seeds
 }

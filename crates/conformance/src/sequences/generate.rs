@@ -462,7 +462,8 @@ impl<'a> Generator<'a> {
                 .split_once('?')
                 .map_or(String::new(), |(_, query)| query.to_owned()),
         }];
-        if self.one_in(3) {
+        // Other sequences run at the same time: whether there is more behind a page of cluster-wide objects is chance.
+        if self.one_in(3) && !place.kind.cluster_wide {
             query.push("limit=1".to_owned());
         }
         if self.one_in(3) {

@@ -354,7 +354,11 @@ fn deadline(errors: &mut Errors, new: &Value, old: &Value, path: &Path) -> bool 
             return false;
         }
         (Some(new), Some(old)) if new > old => {
-            errors.push(FieldError::invalid(&at, new, "must be less than or equal to previous value"));
+            errors.push(FieldError::invalid(
+                &at,
+                new,
+                "must be less than or equal to previous value",
+            ));
             return false;
         }
         (None, Some(_)) => {

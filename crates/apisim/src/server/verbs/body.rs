@@ -39,7 +39,11 @@ impl Call<'_> {
         let validation = FieldValidation::parse(asked);
         if validation.is_none() {
             let path = Path::new("fieldValidation");
-            errors.push(FieldError::not_supported(&path, asked.unwrap_or_default(), &["", "Ignore", "Strict", "Warn"]));
+            errors.push(FieldError::not_supported(
+                &path,
+                asked.unwrap_or_default(),
+                &["", "Ignore", "Strict", "Warn"],
+            ));
         }
         if !errors.is_empty() {
             return Err(ApiError::invalid("meta.k8s.io", kind, "", &errors));
@@ -58,12 +62,18 @@ impl Call<'_> {
             return given.to_owned();
         }
         let program = self.user_agent.split('/').next().unwrap_or_default();
-        program.chars().filter(|letter| !letter.is_control()).take(MANAGER_LIMIT).collect()
+        program
+            .chars()
+            .filter(|letter| !letter.is_control())
+            .take(MANAGER_LIMIT)
+            .collect()
     }
 
     pub(super) fn checked_body(&self) -> ApiResult<&[u8]> {
         if self.body.len() > REQUEST_LIMIT {
-            return Err(ApiError::too_large(format!("Request entity too large: limit is {REQUEST_LIMIT}")));
+            return Err(ApiError::too_large(format!(
+                "Request entity too large: limit is {REQUEST_LIMIT}"
+            )));
         }
         Ok(self.body)
     }
@@ -89,7 +99,11 @@ impl Call<'_> {
     pub(super) fn parse_body(&self, as_kind: &str) -> ApiResult<Decoded> {
         if self.is_protobuf() {
             let value = protobuf::decode(self.checked_body()?).map_err(|why| ApiError::bad_request(why.to_string()))?;
-            return Ok(Decoded { value, has_duplicates: false, yaml_duplicates: None });
+            return Ok(Decoded {
+                value,
+                has_duplicates: false,
+                yaml_duplicates: None,
+            });
         }
         let format = self.body_format()?;
         let body = self.checked_body()?;
@@ -115,7 +129,10 @@ impl Call<'_> {
             self.check_type(&decoded.value, &self.resource.gv, &kind)?;
             self.set_type(&mut decoded.value);
         }
-        let unknown = self.rules.decode(&mut decoded.value).map_err(|why| self.rules.undecodable(&why))?;
+        let unknown = self
+            .rules
+            .decode(&mut decoded.value)
+            .map_err(|why| self.rules.undecodable(&why))?;
         if !unknown.is_empty() || decoded.has_duplicates || decoded.yaml_duplicates.is_some() {
             let format = self.body_format()?;
             let problems = decode::strict_problems(self.body, format, &decoded, &unknown, self.rules.reporter());
@@ -136,7 +153,10 @@ impl Call<'_> {
             Ok(unknown) => unknown,
             Err(why) => return Err(self.bad_patch(patched_by_fields, value, &why)),
         };
-        let problems: Vec<String> = unknown.iter().map(|path| format!("unknown field {}", go_quote(path))).collect();
+        let problems: Vec<String> = unknown
+            .iter()
+            .map(|path| format!("unknown field {}", go_quote(path)))
+            .collect();
         if options.validation == FieldValidation::Strict && !problems.is_empty() {
             return Err(self.bad_patch(patched_by_fields, &patched, &decode::strict_error(&problems)));
         }
@@ -153,7 +173,13 @@ impl Call<'_> {
     /// patch; of the other forms it shows the result.
     fn bad_patch(&self, patched_by_fields: bool, patched: &Value, why: &str) -> ApiError {
         let (shown, why) = if patched_by_fields {
-            let patch: Value = serde_json::from_slice(self.body).unwrap_or_default();
+            let mut patch: Value = serde_json::from_slice(self.body).unwrap_or_default();
+            // By then the merge has taken the nulls out of whatever is new.
+            let live = self
+                .lookup(&self.path.name)
+                .map(|object| object.value().clone())
+                .unwrap_or_default();
+            drop_nulls_of_new(&mut patch, &live);
             (go_print(&patch), conversion_words(why))
         } else {
             (patched.to_string(), why.to_owned())
@@ -172,9 +198,7 @@ impl Call<'_> {
                 self.warnings.extend(problems);
                 Ok(())
             }
-            FieldValidation::Strict => {
-                Err(self.rules.undecodable(&decode::strict_error(&problems)))
-            }
+            FieldValidation::Strict => Err(self.rules.undecodable(&decode::strict_error(&problems))),
         }
     }
 
@@ -191,7 +215,12 @@ impl Call<'_> {
         self.type_mismatch(value, expected, as_kind).map_err(|why| {
             let said = |key: &str, default: &str| value[key].as_str().unwrap_or(default).to_owned();
             let version = GroupVersion::parse(&said("apiVersion", &expected.version)).version;
-            ApiError::bad_request(decode::cannot_be_handled(&said("kind", as_kind), &version, as_kind, &why))
+            ApiError::bad_request(decode::cannot_be_handled(
+                &said("kind", as_kind),
+                &version,
+                as_kind,
+                &why,
+            ))
         })
     }
 
@@ -199,7 +228,10 @@ impl Call<'_> {
     fn type_mismatch(&self, value: &Value, expected: &GroupVersion, as_kind: &str) -> Result<(), String> {
         let api_version = value["apiVersion"].as_str().filter(|text| !text.is_empty());
         let sent = api_version.map_or_else(|| expected.clone(), GroupVersion::parse);
-        let kind = value["kind"].as_str().filter(|text| !text.is_empty()).unwrap_or(as_kind);
+        let kind = value["kind"]
+            .as_str()
+            .filter(|text| !text.is_empty())
+            .unwrap_or(as_kind);
         if sent == *expected && kind == as_kind {
             return Ok(());
         }
@@ -213,8 +245,15 @@ impl Call<'_> {
                 "no kind \"{kind}\" is registered for version \"{version}\" in scheme \"pkg/runtime/scheme.go:111\""
             ));
         }
-        let group = if expected.group.is_empty() { "core" } else { expected.group.split('.').next().unwrap_or_default() };
-        Err(format!("converting ({}.{kind}) to ({group}.{as_kind}): unknown conversion", sent.version))
+        let group = if expected.group.is_empty() {
+            "core"
+        } else {
+            expected.group.split('.').next().unwrap_or_default()
+        };
+        Err(format!(
+            "converting ({}.{kind}) to ({group}.{as_kind}): unknown conversion",
+            sent.version
+        ))
     }
 
     fn set_type(&self, value: &mut Value) {
@@ -257,9 +296,25 @@ impl Call<'_> {
     }
 }
 
+fn drop_nulls_of_new(patch: &mut Value, live: &Value) {
+    let Some(fields) = patch.as_object_mut() else { return };
+    if live.is_null() {
+        fields.retain(|_, field| !field.is_null());
+    }
+    for (key, field) in fields {
+        drop_nulls_of_new(field, &live[key.as_str()]);
+    }
+}
+
 /// The JSON decoder's complaint about a type in the words of the converter that reads strategic patches.
 fn conversion_words(why: &str) -> String {
-    let Some((found, wanted)) = why.strip_prefix("json: cannot unmarshal ").and_then(|rest| rest.split_once(" into ")) else {
+    if why.starts_with("illegal base64") {
+        return format!("error decoding from json: {why}");
+    }
+    let Some((found, wanted)) = why
+        .strip_prefix("json: cannot unmarshal ")
+        .and_then(|rest| rest.split_once(" into "))
+    else {
         return why.to_owned();
     };
     let wanted = wanted.rsplit("of type ").next().unwrap_or_default();
@@ -290,7 +345,11 @@ pub(super) fn dry_run_errors(values: &[&str]) -> Vec<FieldError> {
         return Vec::new();
     }
     // Upstream complains about the list, not about the word in it.
-    vec![FieldError::not_supported(&Path::new("dryRun"), values.to_vec(), &["All"])]
+    vec![FieldError::not_supported(
+        &Path::new("dryRun"),
+        values.to_vec(),
+        &["All"],
+    )]
 }
 
 fn manager_errors(manager: &str) -> Vec<FieldError> {

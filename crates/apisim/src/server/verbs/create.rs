@@ -21,10 +21,16 @@ impl Call<'_> {
         }
         self.track(None, &mut value, &options);
         if parse_revision(metadata_text(&value, "resourceVersion"))? != 0 {
-            return Err(ApiError::raw_internal("resourceVersion should not be set on objects to be created"));
+            return Err(ApiError::raw_internal(
+                "resourceVersion should not be set on objects to be created",
+            ));
         }
         let object = self.store_new(value, &options)?;
-        Ok(Answer::Object { code: 201, resource: self.resource.clone(), object })
+        Ok(Answer::Object {
+            code: 201,
+            resource: self.resource.clone(),
+            object,
+        })
     }
 
     /// An object's namespace is the request's, said or unsaid.

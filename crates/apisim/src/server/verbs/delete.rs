@@ -69,7 +69,11 @@ impl DeleteOptions {
         if let Some(given) = &self.propagation
             && !matches!(given.as_str(), "Foreground" | "Background" | "Orphan")
         {
-            errors.push(FieldError::not_supported(&policy, given.as_str(), &["Foreground", "Background", "Orphan", "nil"]));
+            errors.push(FieldError::not_supported(
+                &policy,
+                given.as_str(),
+                &["Foreground", "Background", "Orphan", "nil"],
+            ));
         }
         errors.extend(dry_run_errors(dry_run));
         if errors.is_empty() {
@@ -90,7 +94,10 @@ impl Call<'_> {
             dry_run: !dry_run.is_empty(),
             grace_period: self.query.integer("gracePeriodSeconds")?,
             propagation: self.query.get("propagationPolicy").map(str::to_owned),
-            orphan_dependents: self.query.get("orphanDependents").map(|_| self.query.flag("orphanDependents")),
+            orphan_dependents: self
+                .query
+                .get("orphanDependents")
+                .map(|_| self.query.flag("orphanDependents")),
             ..DeleteOptions::default()
         };
         options.validate(&dry_run)?;
@@ -111,7 +118,11 @@ impl Call<'_> {
         }
         builtin::normalise("", "v1", "DeleteOptions", &mut value).map_err(|why| ApiError::bad_request(why.0))?;
         let options = DeleteOptions::from_value(&value);
-        let dry_run = value["dryRun"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let dry_run = value["dryRun"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str);
         options.validate(&dry_run.collect::<Vec<_>>())?;
         Ok(options)
     }
@@ -122,13 +133,19 @@ impl Call<'_> {
         self.check_deletable(&object)?;
         let asked_to_cascade = options.orphan_dependents == Some(false);
         Ok(match self.delete_object(&object, &options)? {
-            Deletion::Gone(object) if self.returns_deleted() => {
-                Answer::Object { code: 200, resource: self.resource.clone(), object }
-            }
+            Deletion::Gone(object) if self.returns_deleted() => Answer::Object {
+                code: 200,
+                resource: self.resource.clone(),
+                object,
+            },
             Deletion::Gone(object) => Answer::ok(self.deleted_status(&object)),
             Deletion::Pending(object) => {
                 let code = if asked_to_cascade { 202 } else { 200 };
-                Answer::Object { code, resource: self.resource.clone(), object }
+                Answer::Object {
+                    code,
+                    resource: self.resource.clone(),
+                    object,
+                }
             }
         })
     }
@@ -149,7 +166,15 @@ impl Call<'_> {
 
     /// Kinds whose deletion answers with the object instead of a `Status`.
     fn returns_deleted(&self) -> bool {
-        let returning = ["pods", "services", "serviceaccounts", "persistentvolumes", "persistentvolumeclaims", "podtemplates", "resourcequotas"];
+        let returning = [
+            "pods",
+            "services",
+            "serviceaccounts",
+            "persistentvolumes",
+            "persistentvolumeclaims",
+            "podtemplates",
+            "resourcequotas",
+        ];
         self.resource.gv.group.is_empty() && returning.contains(&self.resource.plural.as_str())
     }
 
@@ -177,7 +202,9 @@ impl Call<'_> {
             Grace::Period(seconds) => Some(seconds),
         };
         self.mark_propagation(&mut value, options);
-        let finalizers = value["metadata"]["finalizers"].as_array().is_some_and(|list| !list.is_empty());
+        let finalizers = value["metadata"]["finalizers"]
+            .as_array()
+            .is_some_and(|list| !list.is_empty());
         if finalizers && grace.is_none() {
             mark_deleting(&mut value, self.now);
         }
@@ -215,7 +242,8 @@ impl Call<'_> {
         let own = self.is_namespace() || self.resource.kind == "CustomResourceDefinition";
         let refuse = |what: &str, given: &str, found: &str, aftermath: &str| {
             if own {
-                let why = format!("Precondition failed: {what} in precondition: {given}, {what} in object meta: {found}");
+                let why =
+                    format!("Precondition failed: {what} in precondition: {given}, {what} in object meta: {found}");
                 return Err(ApiError::conflict(&self.resource, object.name(), &why));
             }
             let why = format!(
@@ -228,7 +256,11 @@ impl Call<'_> {
             return refuse("UID", uid, object.uid(), "deleted and then recreated");
         }
         let revision = object.revision().to_string();
-        if let Some(version) = options.resource_version.as_deref().filter(|version| *version != revision) {
+        if let Some(version) = options
+            .resource_version
+            .as_deref()
+            .filter(|version| *version != revision)
+        {
             return refuse("ResourceVersion", version, &revision, "modified");
         }
         Ok(())
@@ -242,7 +274,9 @@ impl Call<'_> {
         }
         let metadata = &value["metadata"];
         if let Some(marked) = metadata["deletionTimestamp"].as_str() {
-            let Some(before) = metadata["deletionGracePeriodSeconds"].as_i64() else { return Grace::Unsupported };
+            let Some(before) = metadata["deletionGracePeriodSeconds"].as_i64() else {
+                return Grace::Unsupported;
+            };
             return match options.grace_period {
                 Some(period) if period < before => {
                     let shortened = shift(marked, period - before);
@@ -253,7 +287,10 @@ impl Call<'_> {
             };
         }
         let period = strategy::deletion_grace_period(value, options.grace_period);
-        let end = self.now.checked_add(SignedDuration::from_secs(period)).unwrap_or(self.now);
+        let end = self
+            .now
+            .checked_add(SignedDuration::from_secs(period))
+            .unwrap_or(self.now);
         set_deletion(value, &rfc3339_seconds(end), period);
         raise_generation(value);
         Grace::Period(period)
@@ -284,8 +321,11 @@ impl Call<'_> {
             (None, Some(policy)) => policy == "Foreground",
             (None, None) => has(FOREGROUND) && !has(ORPHAN),
         };
-        let mut finalizers: Vec<String> =
-            present.iter().filter(|finalizer| *finalizer != ORPHAN && *finalizer != FOREGROUND).cloned().collect();
+        let mut finalizers: Vec<String> = present
+            .iter()
+            .filter(|finalizer| *finalizer != ORPHAN && *finalizer != FOREGROUND)
+            .cloned()
+            .collect();
         finalizers.extend(orphan.then(|| ORPHAN.to_owned()));
         finalizers.extend(foreground.then(|| FOREGROUND.to_owned()));
         if finalizers == present {
@@ -303,7 +343,11 @@ impl Call<'_> {
     /// A namespace first turns to Terminating; it goes when its content is gone and it is finalized.
     fn delete_namespace(&mut self, object: &Arc<Object>, options: &DeleteOptions) -> Deletion {
         let value = object.value();
-        let finalizers = |path: &str| value[path]["finalizers"].as_array().is_some_and(|list| !list.is_empty());
+        let finalizers = |path: &str| {
+            value[path]["finalizers"]
+                .as_array()
+                .is_some_and(|list| !list.is_empty())
+        };
         if object.is_terminating() {
             if finalizers("spec") || finalizers("metadata") {
                 return Deletion::Pending(object.clone());
@@ -325,7 +369,10 @@ impl Call<'_> {
         if let Some(metadata) = metadata_mut(&mut value) {
             metadata.insert("deletionTimestamp".into(), now.as_str().into());
             let finalizers = metadata.entry("finalizers").or_insert_with(|| json!([]));
-            if let Some(list) = finalizers.as_array_mut().filter(|list| !list.contains(&json!(CLEANUP_FINALIZER))) {
+            if let Some(list) = finalizers
+                .as_array_mut()
+                .filter(|list| !list.contains(&json!(CLEANUP_FINALIZER)))
+            {
                 list.push(CLEANUP_FINALIZER.into());
             }
         }
@@ -345,13 +392,26 @@ impl Call<'_> {
         let options = self.delete_options()?;
         let list = ListOptions::read(self.query)?;
         let fields = FieldSelector::parse(&list.field_text, &self.resource).map_err(ApiError::bad_request)?;
-        let selection = Selection { namespace: self.path.namespace.clone(), labels: list.labels.clone(), fields };
-        let chosen: Vec<Arc<Object>> =
-            self.state.store.objects(&self.table).filter(|object| selection.matches(object)).cloned().collect();
+        let selection = Selection {
+            namespace: self.path.namespace.clone(),
+            labels: list.labels.clone(),
+            fields,
+        };
+        let chosen: Vec<Arc<Object>> = self
+            .state
+            .store
+            .objects(&self.table)
+            .filter(|object| selection.matches(object))
+            .cloned()
+            .collect();
         let revision = self.state.store.revision();
         let mut items = Vec::new();
         for object in chosen {
-            let current = self.state.store.get(&self.table, &object_key(object.namespace(), object.name())).cloned();
+            let current = self
+                .state
+                .store
+                .get(&self.table, &object_key(object.namespace(), object.name()))
+                .cloned();
             let Some(current) = current else { continue };
             self.delete_object(&current, &options)?;
             items.push(current);
@@ -360,7 +420,11 @@ impl Call<'_> {
         if self.resource.is_custom() {
             metadata["continue"] = "".into();
         }
-        Ok(Answer::List { resource: self.resource.clone(), items, metadata })
+        Ok(Answer::List {
+            resource: self.resource.clone(),
+            items,
+            metadata,
+        })
     }
 }
 

@@ -38,7 +38,9 @@ impl Call<'_> {
         self.check_type(&eviction, &expected, "Eviction")?;
         let named = eviction["metadata"]["name"].as_str().unwrap_or_default();
         if named != self.path.name {
-            return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
+            return Err(ApiError::bad_request(
+                "name in URL does not match name in Eviction object",
+            ));
         }
         let mut options = DeleteOptions::from_value(&eviction["deleteOptions"]);
         options.dry_run |= dry_run;
@@ -54,7 +56,11 @@ impl Call<'_> {
     }
 
     fn evict_now(&mut self, pod: &Arc<Object>, options: &DeleteOptions) -> ApiResult<()> {
-        let marked = if options.dry_run { pod.clone() } else { self.mark_evicted(pod, options)? };
+        let marked = if options.dry_run {
+            pod.clone()
+        } else {
+            self.mark_evicted(pod, options)?
+        };
         let mut options = options.clone();
         // The mark was a write: a precondition on the version now means the marked one.
         if options.resource_version.is_some() {
@@ -96,7 +102,10 @@ impl Call<'_> {
     }
 
     fn consult_budgets(&mut self, pod: &Object, dry_run: bool) -> ApiResult<Verdict> {
-        let table = TableKey { group: "policy".into(), plural: "poddisruptionbudgets".into() };
+        let table = TableKey {
+            group: "policy".into(),
+            plural: "poddisruptionbudgets".into(),
+        };
         let matching: Vec<Arc<Object>> = self
             .state
             .store
@@ -105,7 +114,11 @@ impl Call<'_> {
             .cloned()
             .collect();
         let [budget] = matching.as_slice() else {
-            return Ok(if matching.is_empty() { Verdict::Allowed } else { Verdict::TwoBudgets });
+            return Ok(if matching.is_empty() {
+                Verdict::Allowed
+            } else {
+                Verdict::TwoBudgets
+            });
         };
         if !is_ready(pod.value()) && unhealthy_may_go(budget.value()) {
             return Ok(Verdict::Allowed);
@@ -130,7 +143,12 @@ impl Call<'_> {
             set_condition(&mut value, condition);
         }
         value["status"]["disruptedPods"][pod] = now.as_str().into();
-        let schema = self.state.registry.all().find(|resource| resource.plural == table.plural).cloned();
+        let schema = self
+            .state
+            .registry
+            .all()
+            .find(|resource| resource.plural == table.plural)
+            .cloned();
         if let Some(resource) = schema {
             let manager = Manager {
                 name: "kube-apiserver",
@@ -141,7 +159,13 @@ impl Call<'_> {
                 other_versions: &[],
             };
             let reset = self.state.rules_of(&resource).reset_fields("status");
-            apply::track_update(resource.schema.root(), Some(budget.value()), &mut value, &manager, reset.as_ref());
+            apply::track_update(
+                resource.schema.root(),
+                Some(budget.value()),
+                &mut value,
+                &manager,
+                reset.as_ref(),
+            );
         }
         self.state.write(table, budget.namespace(), budget.name(), value);
     }
@@ -167,9 +191,11 @@ fn selects(budget: &Value, pod: &Object) -> bool {
 }
 
 fn is_ready(pod: &Value) -> bool {
-    pod["status"]["conditions"].as_array().into_iter().flatten().any(|condition| {
-        condition["type"] == json!("Ready") && condition["status"] == json!("True")
-    })
+    pod["status"]["conditions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .any(|condition| condition["type"] == json!("Ready") && condition["status"] == json!("True"))
 }
 
 fn unhealthy_may_go(budget: &Value) -> bool {
@@ -191,7 +217,9 @@ fn check_budget(budget: &Object) -> ApiResult<()> {
     if allowed < 0 {
         return Err(ApiError::budget_forbidden(name, "pdb disruptions allowed is negative"));
     }
-    let unconfirmed = value["status"]["disruptedPods"].as_object().map_or(0, serde_json::Map::len);
+    let unconfirmed = value["status"]["disruptedPods"]
+        .as_object()
+        .map_or(0, serde_json::Map::len);
     if unconfirmed > UNCONFIRMED_LIMIT {
         let why = "DisruptedPods map too big - too many evictions not confirmed by PDB controller";
         return Err(ApiError::budget_forbidden(name, why));
@@ -235,7 +263,9 @@ pub(super) fn set_condition(value: &mut Value, mut condition: Value) {
     if !value["status"]["conditions"].is_array() {
         value["status"]["conditions"] = json!([]);
     }
-    let Some(conditions) = value["status"]["conditions"].as_array_mut() else { return };
+    let Some(conditions) = value["status"]["conditions"].as_array_mut() else {
+        return;
+    };
     match conditions.iter_mut().find(|known| known["type"] == condition["type"]) {
         Some(known) => {
             if known["status"] == condition["status"] {

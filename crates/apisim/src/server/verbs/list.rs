@@ -48,12 +48,15 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
 
 impl Call<'_> {
     fn selection(&self, options: &ListOptions) -> ApiResult<Selection> {
-        let mut fields =
-            FieldSelector::parse(&options.field_text, &self.resource).map_err(ApiError::bad_request)?;
+        let mut fields = FieldSelector::parse(&options.field_text, &self.resource).map_err(ApiError::bad_request)?;
         if !self.path.name.is_empty() {
             fields.require_name(&self.path.name);
         }
-        Ok(Selection { namespace: self.path.namespace.clone(), labels: options.labels.clone(), fields })
+        Ok(Selection {
+            namespace: self.path.namespace.clone(),
+            labels: options.labels.clone(),
+            fields,
+        })
     }
 
     pub(super) fn list(&mut self) -> ApiResult<Answer> {
@@ -78,7 +81,11 @@ impl Call<'_> {
             metadata.entry("continue").or_insert_with(|| "".into());
         }
         let metadata = Value::Object(metadata);
-        Ok(Answer::List { resource: self.resource.clone(), items: page.items, metadata })
+        Ok(Answer::List {
+            resource: self.resource.clone(),
+            items: page.items,
+            metadata,
+        })
     }
 
     /// The revision to list at and the key to start from.
@@ -90,7 +97,11 @@ impl Call<'_> {
                 return Err(ApiError::bad_request(why));
             }
             let continuation = self.read_token(&options.continue_token)?;
-            let revision = if continuation.revision == 0 { current } else { continuation.revision };
+            let revision = if continuation.revision == 0 {
+                current
+            } else {
+                continuation.revision
+            };
             return Ok((revision, continuation.start));
         }
         let asked = parse_version(&options.resource_version)
@@ -105,7 +116,9 @@ impl Call<'_> {
             return Ok((asked, String::new()));
         }
         let stale = match self.fault {
-            Fault::Stale(revisions) => current.saturating_sub(revisions).max(self.state.store.oldest(&self.table)),
+            Fault::Stale(revisions) => current
+                .saturating_sub(revisions)
+                .max(self.state.store.oldest(&self.table)),
             _ => current,
         };
         Ok((stale.max(asked), String::new()))
@@ -113,13 +126,25 @@ impl Call<'_> {
 
     fn page(&self, revision: u64, start: &str, selection: &Selection, limit: i64) -> ApiResult<Page> {
         let store = &self.state.store;
-        let prefix = if selection.namespace.is_empty() { String::new() } else { format!("{}/", selection.namespace) };
-        let from = if start.is_empty() { prefix.clone() } else { start.to_owned() };
+        let prefix = if selection.namespace.is_empty() {
+            String::new()
+        } else {
+            format!("{}/", selection.namespace)
+        };
+        let from = if start.is_empty() {
+            prefix.clone()
+        } else {
+            start.to_owned()
+        };
         if !store.changed_after(&self.table, revision) && store.remembers(&self.table, revision) {
             if let (Some(name), true) = (selection.fields.exact_name(), !self.needs_scan()) {
                 let found = store.get(&self.table, &object_key(&selection.namespace, name)).cloned();
                 let items = found.into_iter().filter(|object| selection.matches(object)).collect();
-                return Ok(Page { items, next: None, remaining: 0 });
+                return Ok(Page {
+                    items,
+                    next: None,
+                    remaining: 0,
+                });
             }
             let objects = store.range_from(&self.table, &from);
             return Ok(Page::take(objects, &prefix, selection, limit));
@@ -143,7 +168,9 @@ impl Call<'_> {
     }
 
     fn token(&self, revision: u64, start: &str) -> String {
-        let start = start.strip_prefix(&format!("{}/", self.path.namespace)).unwrap_or(start);
+        let start = start
+            .strip_prefix(&format!("{}/", self.path.namespace))
+            .unwrap_or(start);
         let token = json!({"v": "meta.k8s.io/v1", "rv": revision, "start": format!("{start}\u{0}")});
         LENIENT.encode(token.to_string())
     }
@@ -154,16 +181,30 @@ impl Call<'_> {
         let bytes = LENIENT
             .decode(token)
             .map_err(|_| invalid(&format!("illegal base64 data at input byte {}", bad_byte(token))))?;
-        let value = decode::parse(&bytes, decode::Format::Json).map_err(|error| invalid(&error.0))?.value;
+        let value = decode::parse(&bytes, decode::Format::Json)
+            .map_err(|error| invalid(&error.0))?
+            .value;
         let version = value["v"].as_str().unwrap_or_default();
         if version != "meta.k8s.io/v1" {
-            return Err(invalid(&format!("server does not recognize this encoded version {version}")));
+            return Err(invalid(&format!(
+                "server does not recognize this encoded version {version}"
+            )));
         }
         let revision = value["rv"].as_i64().unwrap_or_default();
-        let start = value["start"].as_str().filter(|start| !start.is_empty()).ok_or_else(|| invalid("encoded start key empty (version meta.k8s.io/v1)"))?;
-        let prefix = if self.path.namespace.is_empty() { String::new() } else { format!("{}/", self.path.namespace) };
+        let start = value["start"]
+            .as_str()
+            .filter(|start| !start.is_empty())
+            .ok_or_else(|| invalid("encoded start key empty (version meta.k8s.io/v1)"))?;
+        let prefix = if self.path.namespace.is_empty() {
+            String::new()
+        } else {
+            format!("{}/", self.path.namespace)
+        };
         let revision = u64::try_from(revision).unwrap_or_default();
-        Ok(Continuation { revision, start: format!("{prefix}{start}") })
+        Ok(Continuation {
+            revision,
+            start: format!("{prefix}{start}"),
+        })
     }
 
     pub(super) fn watch(&mut self) -> ApiResult<Answer> {
@@ -176,7 +217,11 @@ impl Call<'_> {
         let from_the_future = asked > current && options.send_initial_events == Some(true);
         // No revision, or 0: first what is there, then what changes.
         let with_initial = options.send_initial_events.unwrap_or(asked == 0);
-        let initial = if with_initial { self.page(current, "", &selection, 0)?.items } else { Vec::new() };
+        let initial = if with_initial {
+            self.page(current, "", &selection, 0)?.items
+        } else {
+            Vec::new()
+        };
         let after = if with_initial || asked == 0 { current } else { asked };
         let start = WatchStart {
             table: self.table.clone(),
@@ -214,9 +259,16 @@ impl Page {
         selection: &Selection,
         limit: i64,
     ) -> Self {
-        let limit = usize::try_from(limit).ok().filter(|limit| *limit > 0).unwrap_or(usize::MAX);
+        let limit = usize::try_from(limit)
+            .ok()
+            .filter(|limit| *limit > 0)
+            .unwrap_or(usize::MAX);
         let mut objects = objects.take_while(|(key, _)| key.starts_with(prefix));
-        let mut page = Self { items: Vec::new(), next: None, remaining: 0 };
+        let mut page = Self {
+            items: Vec::new(),
+            next: None,
+            remaining: 0,
+        };
         for (key, object) in objects.by_ref() {
             if !selection.matches(object) {
                 continue;

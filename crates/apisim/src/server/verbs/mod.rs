@@ -50,7 +50,10 @@ pub(crate) struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    #[expect(clippy::too_many_arguments, reason = "a request has this many parts, and they are named at the one call")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "a request has this many parts, and they are named at the one call"
+    )]
     pub fn new(
         server: &'a ApiServer,
         state: &'a mut State,
@@ -115,13 +118,24 @@ impl<'a> Call<'a> {
 
     fn get(&mut self) -> ApiResult<Answer> {
         let object = self.read_current_or_stale()?;
-        Ok(Answer::Object { code: 200, resource: self.resource.clone(), object })
+        Ok(Answer::Object {
+            code: 200,
+            resource: self.resource.clone(),
+            object,
+        })
     }
 
     fn read_current_or_stale(&self) -> ApiResult<Arc<Object>> {
         self.check_get_version()?;
-        let Fault::Stale(revisions) = self.fault else { return self.existing(&self.path.name) };
-        let then = self.state.store.revision().saturating_sub(revisions).max(self.state.store.oldest(&self.table));
+        let Fault::Stale(revisions) = self.fault else {
+            return self.existing(&self.path.name);
+        };
+        let then = self
+            .state
+            .store
+            .revision()
+            .saturating_sub(revisions)
+            .max(self.state.store.oldest(&self.table));
         let objects = self.state.store.at(&self.table, then).unwrap_or_default();
         let found = objects.get(&object_key(&self.path.namespace, &self.path.name)).cloned();
         found.ok_or_else(|| ApiError::not_found(&self.resource, &self.path.name))
@@ -132,15 +146,23 @@ impl<'a> Call<'a> {
         let text = self.query.get("resourceVersion").unwrap_or_default();
         let asked = list::parse_version(text).map_err(ApiError::raw_internal)?;
         let current = self.state.store.revision();
-        if asked > current { Err(ApiError::too_large_resource_version(asked, current)) } else { Ok(()) }
+        if asked > current {
+            Err(ApiError::too_large_resource_version(asked, current))
+        } else {
+            Ok(())
+        }
     }
 
     fn lookup(&self, name: &str) -> Option<&Arc<Object>> {
-        self.state.store.get(&self.table, &object_key(&self.path.namespace, name))
+        self.state
+            .store
+            .get(&self.table, &object_key(&self.path.namespace, name))
     }
 
     fn existing(&self, name: &str) -> ApiResult<Arc<Object>> {
-        let found = self.lookup(name).ok_or_else(|| ApiError::not_found(&self.resource, name))?;
+        let found = self
+            .lookup(name)
+            .ok_or_else(|| ApiError::not_found(&self.resource, name))?;
         Ok(self.state.in_version(&self.resource, found))
     }
 

@@ -37,7 +37,11 @@ impl Call<'_> {
         self.check_object_name(&value)?;
         self.track(Some(old.value()), &mut value, &options);
         let object = self.store_changed(&old, value, &options)?;
-        Ok(Answer::Object { code: 200, resource: self.resource.clone(), object })
+        Ok(Answer::Object {
+            code: 200,
+            resource: self.resource.clone(),
+            object,
+        })
     }
 
     fn patch_kind(&self) -> ApiResult<PatchKind> {
@@ -61,12 +65,22 @@ impl Call<'_> {
         let mut errors = Vec::new();
         if kind == PatchKind::Apply {
             if self.query.get("fieldManager").unwrap_or_default().is_empty() {
-                errors.push(FieldError::required(&Path::new("fieldManager"), "is required for apply patch"));
+                errors.push(FieldError::required(
+                    &Path::new("fieldManager"),
+                    "is required for apply patch",
+                ));
             }
         } else if self.query.get("force").is_some() {
-            errors.push(FieldError::forbidden(&Path::new("force"), "may not be specified for non-apply patch"));
+            errors.push(FieldError::forbidden(
+                &Path::new("force"),
+                "may not be specified for non-apply patch",
+            ));
         }
-        if errors.is_empty() { Ok(options) } else { Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", &errors)) }
+        if errors.is_empty() {
+            Ok(options)
+        } else {
+            Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", &errors))
+        }
     }
 
     fn patched(&self, kind: PatchKind, old: &Value) -> ApiResult<Value> {
@@ -88,7 +102,8 @@ impl Call<'_> {
         }
         let uid = metadata_text(&applied, "uid");
         if live.is_none() && !uid.is_empty() {
-            let why = format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
+            let why =
+                format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
             return Err(ApiError::conflict(&self.resource, &self.path.name, &why));
         }
         let merged = {
@@ -97,7 +112,14 @@ impl Call<'_> {
             let reset = self.rules.reset_fields(&self.path.subresource);
             let schema = self.resource.schema.root();
             let live = live.as_ref().map(|object| self.rules.shown(object.value()));
-            apply::apply(schema, live.as_deref(), &applied, &manager, options.force, reset.as_ref())
+            apply::apply(
+                schema,
+                live.as_deref(),
+                &applied,
+                &manager,
+                options.force,
+                reset.as_ref(),
+            )
         };
         let mut value = merged.map_err(apply_refused)?;
         self.rules.decode_applied(&mut value)?;
@@ -106,7 +128,11 @@ impl Call<'_> {
             Some(old) => (200, self.store_changed(&old, value, options)?),
             None => (201, self.store_new(value, options)?),
         };
-        Ok(Answer::Object { code, resource: self.resource.clone(), object })
+        Ok(Answer::Object {
+            code,
+            resource: self.resource.clone(),
+            object,
+        })
     }
 
     /// The configuration that is applied: YAML, of the right kind and name.
@@ -130,7 +156,9 @@ impl Call<'_> {
         if let Some(duplicates) = read.yaml_duplicates {
             match options.validation {
                 FieldValidation::Strict => {
-                    return Err(ApiError::bad_request(format!("error strict decoding YAML: {duplicates}")));
+                    return Err(ApiError::bad_request(format!(
+                        "error strict decoding YAML: {duplicates}"
+                    )));
                 }
                 FieldValidation::Warn => self.warnings.push(duplicates),
                 FieldValidation::Ignore => {}
@@ -150,7 +178,9 @@ impl Call<'_> {
             return Ok(());
         }
         let group = if api_version.contains('/') { "" } else { "/" };
-        Err(ApiError::bad_request(format!("invalid object type: {group}{api_version}, Kind={kind}")))
+        Err(ApiError::bad_request(format!(
+            "invalid object type: {group}{api_version}, Kind={kind}"
+        )))
     }
 }
 

@@ -18,17 +18,35 @@ impl Call<'_> {
         let options = self.write_options("CreateOptions")?;
         let binding = self.parse_body("Binding")?.value;
         let legacy = self.resource.plural == "bindings";
-        let name = if legacy { metadata_text(&binding, "name").to_owned() } else { self.path.name.clone() };
+        let name = if legacy {
+            metadata_text(&binding, "name").to_owned()
+        } else {
+            self.path.name.clone()
+        };
         let named = metadata_text(&binding, "name");
         if !named.is_empty() && named != name {
-            return Err(ApiError::bad_request("name in URL does not match name in Binding object"));
+            return Err(ApiError::bad_request(
+                "name in URL does not match name in Binding object",
+            ));
         }
         check_target(&binding).map_err(ApiError::raw_internal)?;
-        let table = TableKey { group: String::new(), plural: "pods".into() };
-        let pods = self.state.registry.find(&crate::resource::GroupVersion::new("", "v1"), "pods").cloned();
+        let table = TableKey {
+            group: String::new(),
+            plural: "pods".into(),
+        };
+        let pods = self
+            .state
+            .registry
+            .find(&crate::resource::GroupVersion::new("", "v1"), "pods")
+            .cloned();
         let pods = pods.ok_or_else(ApiError::no_such_resource)?;
         let key = crate::store::object_key(&self.path.namespace, &name);
-        let pod = self.state.store.get(&table, &key).cloned().ok_or_else(|| ApiError::not_found(&pods, &name))?;
+        let pod = self
+            .state
+            .store
+            .get(&table, &key)
+            .cloned()
+            .ok_or_else(|| ApiError::not_found(&pods, &name))?;
         let given = metadata_text(&binding, "uid");
         if !given.is_empty() && given != pod.uid() {
             let path = storage_path(&pods, pod.namespace(), pod.name());
@@ -54,7 +72,9 @@ impl Call<'_> {
     fn assign(&self, pod: &mut Value, binding: &Value) {
         pod["spec"]["nodeName"] = binding["target"]["name"].clone();
         for bag in ["annotations", "labels"] {
-            let Some(extra) = binding["metadata"][bag].as_object() else { continue };
+            let Some(extra) = binding["metadata"][bag].as_object() else {
+                continue;
+            };
             let Some(metadata) = metadata_mut(pod) else { continue };
             let known = metadata.entry(bag).or_insert_with(|| json!({}));
             for (key, value) in extra {
@@ -82,7 +102,10 @@ impl Call<'_> {
             |source| source.read(&self.path.namespace, &self.path.name, &container),
         );
         let mut text = read.map_err(|why| {
-            let what = format!("container \"{container}\" in pod \"{}\" is waiting to start: {why}", self.path.name);
+            let what = format!(
+                "container \"{container}\" in pod \"{}\" is waiting to start: {why}",
+                self.path.name
+            );
             ApiError::bad_request(what)
         })?;
         if let Some(lines) = self.query.integer("tailLines")? {
@@ -92,7 +115,11 @@ impl Call<'_> {
             let end = usize::try_from(limit).unwrap_or_default().min(text.len());
             text.truncate(text.floor_char_boundary(end));
         }
-        Ok(Answer::Text { code: 200, content_type: "text/plain", text })
+        Ok(Answer::Text {
+            code: 200,
+            content_type: "text/plain",
+            text,
+        })
     }
 
     fn check_log_options(&self) -> ApiResult<()> {
@@ -110,7 +137,11 @@ impl Call<'_> {
             let why = "at most one of `sinceTime` or `sinceSeconds` may be specified";
             errors.push(FieldError::forbidden(&Path::new("[]"), why));
         }
-        if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid("", "PodLogOptions", &self.path.name, &errors)) }
+        if errors.is_empty() {
+            Ok(())
+        } else {
+            Err(ApiError::invalid("", "PodLogOptions", &self.path.name, &errors))
+        }
     }
 
     fn log_container(&self, pod: &Value) -> ApiResult<String> {
@@ -137,7 +168,9 @@ impl Call<'_> {
         if containers.contains(&asked) || init.contains(&asked) {
             return Ok(asked.to_owned());
         }
-        Err(ApiError::bad_request(format!("container {asked} is not valid for pod {pod_name}")))
+        Err(ApiError::bad_request(format!(
+            "container {asked} is not valid for pod {pod_name}"
+        )))
     }
 }
 
@@ -153,7 +186,11 @@ fn check_target(binding: &Value) -> Result<(), String> {
     if target["name"].as_str().is_none_or(str::is_empty) {
         errors.push(FieldError::required(&Path::new("target").child("name"), ""));
     }
-    if errors.is_empty() { Ok(()) } else { Err(aggregate(&errors)) }
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(aggregate(&errors))
+    }
 }
 
 fn check_unbound(pod: &Value) -> Result<(), String> {
@@ -164,7 +201,10 @@ fn check_unbound(pod: &Value) -> Result<(), String> {
     if let Some(node) = pod["spec"]["nodeName"].as_str().filter(|node| !node.is_empty()) {
         return Err(format!("pod {name} is already assigned to node \"{node}\""));
     }
-    if pod["spec"]["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty()) {
+    if pod["spec"]["schedulingGates"]
+        .as_array()
+        .is_some_and(|gates| !gates.is_empty())
+    {
         return Err(format!("pod {name} has non-empty .spec.schedulingGates"));
     }
     Ok(())

@@ -10,7 +10,10 @@ use super::super::answer::Answer;
 use super::Call;
 
 pub(super) fn is_review(resource: &ResourceType) -> bool {
-    matches!(resource.gv.group.as_str(), "authorization.k8s.io" | "authentication.k8s.io")
+    matches!(
+        resource.gv.group.as_str(),
+        "authorization.k8s.io" | "authentication.k8s.io"
+    )
 }
 
 impl Call<'_> {
@@ -37,7 +40,10 @@ impl Call<'_> {
             fields.entry("metadata").or_insert_with(|| json!({}));
             fields.insert("status".into(), status);
         }
-        Ok(Answer::Value { code: 201, value: without_nulls(value) })
+        Ok(Answer::Value {
+            code: 201,
+            value: without_nulls(value),
+        })
     }
 }
 

@@ -17,11 +17,14 @@ use super::write::metadata_text;
 
 impl Call<'_> {
     fn scale_paths(&self) -> ScalePaths {
-        self.resource.custom().and_then(|custom| custom.scale.clone()).unwrap_or_else(|| ScalePaths {
-            spec_replicas: ".spec.replicas".into(),
-            status_replicas: ".status.replicas".into(),
-            label_selector: None,
-        })
+        self.resource
+            .custom()
+            .and_then(|custom| custom.scale.clone())
+            .unwrap_or_else(|| ScalePaths {
+                spec_replicas: ".spec.replicas".into(),
+                status_replicas: ".status.replicas".into(),
+                label_selector: None,
+            })
     }
 
     pub(super) fn get_scale(&mut self) -> ApiResult<Answer> {
@@ -39,7 +42,10 @@ impl Call<'_> {
             }
         }
         let mut spec = json!({});
-        if let Some(replicas) = at(value, &paths.spec_replicas).and_then(Value::as_i64).filter(|count| *count != 0) {
+        if let Some(replicas) = at(value, &paths.spec_replicas)
+            .and_then(Value::as_i64)
+            .filter(|count| *count != 0)
+        {
             spec["replicas"] = replicas.into();
         }
         let mut status = json!({
@@ -57,9 +63,17 @@ impl Call<'_> {
     }
 
     pub(super) fn write_scale(&mut self, verb: Verb) -> ApiResult<Answer> {
-        let options = self.write_options(if verb == Verb::Patch { "PatchOptions" } else { "UpdateOptions" })?;
+        let options = self.write_options(if verb == Verb::Patch {
+            "PatchOptions"
+        } else {
+            "UpdateOptions"
+        })?;
         let old = self.existing(&self.path.name)?;
-        let mut scale = if verb == Verb::Patch { self.patched_scale(&old)? } else { self.sent_scale()? };
+        let mut scale = if verb == Verb::Patch {
+            self.patched_scale(&old)?
+        } else {
+            self.sent_scale()?
+        };
         builtin::normalise("autoscaling", "v1", "Scale", &mut scale)
             .map_err(|why| ApiError::bad_request(decode::cannot_be_handled("Scale", "v1", "Scale", &why.0)))?;
         let replicas = scale["spec"]["replicas"].as_i64().unwrap_or_default();
@@ -80,7 +94,8 @@ impl Call<'_> {
             return Err(self.invalid(&self.path.name, &errors));
         }
         self.track(Some(old.value()), &mut value, &options);
-        forget_scale_entries(&mut value, &options.manager, replicas);
+        let tracked = replicas != 0 && anyone_owns(old.value(), &place);
+        forget_scale_entries(&mut value, &options.manager, tracked);
         let object = self.store_changed(&old, value, &options)?;
         Ok(Answer::ok(self.scale_of(&object)))
     }
@@ -100,7 +115,9 @@ impl Call<'_> {
         let media = self.content_type.split(';').next().unwrap_or_default().trim();
         let patched = match media {
             "application/json-patch+json" => patch::json_patch(&scale, body),
-            "application/merge-patch+json" | "application/strategic-merge-patch+json" => patch::merge_patch(&scale, body),
+            "application/merge-patch+json" | "application/strategic-merge-patch+json" => {
+                patch::merge_patch(&scale, body)
+            }
             "application/apply-patch+yaml" => {
                 let read = decode::parse(body, Format::Yaml).map_err(|why| ApiError::bad_request(why.to_string()))?;
                 patch::merge_patch(&scale, read.value.to_string().as_bytes())
@@ -115,7 +132,9 @@ impl Call<'_> {
 }
 
 fn at<'v>(value: &'v Value, path: &str) -> Option<&'v Value> {
-    path.split('.').filter(|key| !key.is_empty()).try_fold(value, |value, key| value.get(key))
+    path.split('.')
+        .filter(|key| !key.is_empty())
+        .try_fold(value, |value, key| value.get(key))
 }
 
 fn set_at(value: &mut Value, path: &str, new: Value) {
@@ -129,12 +148,29 @@ fn set_at(value: &mut Value, path: &str, new: Value) {
     *place = new;
 }
 
+/// Whether anybody owned the replicas before: upstream starts to keep track of a scale only then.
+fn anyone_owns(object: &Value, place: &str) -> bool {
+    let path: Vec<String> = place
+        .split('.')
+        .filter(|key| !key.is_empty())
+        .map(|key| format!("f:{key}"))
+        .collect();
+    let entries = object["metadata"]["managedFields"].as_array().into_iter().flatten();
+    entries
+        .map(|entry| &entry["fieldsV1"])
+        .any(|fields| path.iter().try_fold(fields, |fields, key| fields.get(key)).is_some())
+}
+
 /// Upstream maps ownership between the scale and its object, and does not carry the time over; a scale of zero has no
 /// field that could be owned.
-fn forget_scale_entries(value: &mut Value, manager: &str, replicas: i64) {
-    let Some(entries) = value["metadata"]["managedFields"].as_array_mut() else { return };
+fn forget_scale_entries(value: &mut Value, manager: &str, tracked: bool) {
+    let Some(entries) = value["metadata"]["managedFields"].as_array_mut() else {
+        return;
+    };
     let of_scale = |entry: &Value| entry["subresource"] == "scale";
-    entries.retain(|entry| replicas != 0 || !of_scale(entry) || entry["manager"] != manager);
+    entries.retain(|entry| tracked || !of_scale(entry) || entry["manager"] != manager);
+    // Without a time they stay behind the others.
+    entries.sort_by_key(of_scale);
     for entry in entries.iter_mut().filter(|entry| of_scale(entry)) {
         if let Some(fields) = entry.as_object_mut() {
             fields.remove("time");
@@ -147,8 +183,9 @@ fn selector_text(selector: &Value) -> String {
     let plain = selector.get("matchLabels").is_none() && selector.get("matchExpressions").is_none();
     let labels = if plain { selector } else { &selector["matchLabels"] };
     let labels = labels.as_object().into_iter().flatten();
-    let mut terms: Vec<String> =
-        labels.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
+    let mut terms: Vec<String> = labels
+        .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()))
+        .collect();
     for expression in selector["matchExpressions"].as_array().into_iter().flatten() {
         let key = expression["key"].as_str().unwrap_or_default();
         let values = expression["values"].as_array().into_iter().flatten();

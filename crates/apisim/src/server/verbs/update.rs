@@ -16,14 +16,20 @@ impl Call<'_> {
         let mut value = self.read_object(&options)?;
         self.check_object_namespace(&mut value)?;
         self.check_object_name(&value)?;
-        let Ok(old) = self.existing(&self.path.name) else { return self.create_by_update(value) };
+        let Ok(old) = self.existing(&self.path.name) else {
+            return self.create_by_update(value);
+        };
         self.check_uid(&old, &value, options.dry_run)?;
         if self.path.subresource == "finalize" {
             value = finalized(old.value(), &value);
         }
         self.track(Some(old.value()), &mut value, &options);
         let object = self.store_changed(&old, value, &options)?;
-        Ok(Answer::Object { code: 200, resource: self.resource.clone(), object })
+        Ok(Answer::Object {
+            code: 200,
+            resource: self.resource.clone(),
+            object,
+        })
     }
 
     /// A few kinds are created when they are not there.
@@ -32,9 +38,17 @@ impl Call<'_> {
             return Err(ApiError::not_found(&self.resource, &self.path.name));
         }
         let options = self.write_options("UpdateOptions")?;
+        let uid = metadata_text(&value, "uid").to_owned();
+        if !uid.is_empty() {
+            return Err(self.uid_mismatch(&uid, "", options.dry_run));
+        }
         self.track(None, &mut value, &options);
         let object = self.store_new(value, &options)?;
-        Ok(Answer::Object { code: 201, resource: self.resource.clone(), object })
+        Ok(Answer::Object {
+            code: 201,
+            resource: self.resource.clone(),
+            object,
+        })
     }
 
     /// An update that names a uid is meant for that object and no other of its name.
@@ -43,15 +57,18 @@ impl Call<'_> {
         if given.is_empty() || given == old.uid() {
             return Ok(());
         }
+        Err(self.uid_mismatch(given, old.uid(), dry_run))
+    }
+
+    fn uid_mismatch(&self, given: &str, found: &str, dry_run: bool) -> ApiError {
         // A dry run does not get as far as etcd, and names the object without etcd's prefix.
         let prefix = if dry_run { "" } else { "/registry" };
-        let key = storage_path(&self.resource, old.namespace(), old.name());
+        let key = storage_path(&self.resource, &self.path.namespace, &self.path.name);
         let why = format!(
             "StorageError: invalid object, Code: 4, Key: {prefix}{key}, ResourceVersion: 0, AdditionalErrorMsg: \
-             Precondition failed: UID in precondition: {given}, UID in object meta: {}",
-            old.uid()
+             Precondition failed: UID in precondition: {given}, UID in object meta: {found}"
         );
-        Err(ApiError::conflict(&self.resource, old.name(), &why))
+        ApiError::conflict(&self.resource, &self.path.name, &why)
     }
 }
 
@@ -65,7 +82,11 @@ pub(super) fn storage_path(resource: &ResourceType, namespace: &str, name: &str)
         (group, plural) if resource.is_custom() => format!("{group}/{plural}"),
         (_, plural) => plural.to_owned(),
     };
-    if namespace.is_empty() { format!("/{place}/{name}") } else { format!("/{place}/{namespace}/{name}") }
+    if namespace.is_empty() {
+        format!("/{place}/{name}")
+    } else {
+        format!("/{place}/{namespace}/{name}")
+    }
 }
 
 /// A namespace whose `spec.finalizers` alone may change.

@@ -31,12 +31,18 @@ struct StoredObjects<'a>(&'a Store);
 
 impl Lookup for StoredObjects<'_> {
     fn get(&self, group: &str, kind: &str, name: &str) -> Option<Value> {
-        let table = TableKey { group: group.into(), plural: plural_of(kind) };
+        let table = TableKey {
+            group: group.into(),
+            plural: plural_of(kind),
+        };
         self.0.get(&table, name).map(|object| object.value().clone())
     }
 
     fn list(&self, group: &str, kind: &str) -> Vec<Value> {
-        let table = TableKey { group: group.into(), plural: plural_of(kind) };
+        let table = TableKey {
+            group: group.into(),
+            plural: plural_of(kind),
+        };
         self.0.objects(&table).map(|object| object.value().clone()).collect()
     }
 }
@@ -44,7 +50,11 @@ impl Lookup for StoredObjects<'_> {
 /// The plural of the few kinds that admission looks up.
 fn plural_of(kind: &str) -> String {
     let lower = kind.to_lowercase();
-    if lower.ends_with('s') { format!("{lower}es") } else { format!("{lower}s") }
+    if lower.ends_with('s') {
+        format!("{lower}es")
+    } else {
+        format!("{lower}s")
+    }
 }
 
 /// The revision that an object claims to be of; none is zero.
@@ -52,18 +62,24 @@ pub(super) fn parse_revision(text: &str) -> ApiResult<u64> {
     if text.is_empty() {
         return Ok(0);
     }
-    text.parse().map_err(|_| {
-        ApiError::raw_internal(format!("strconv.ParseUint: parsing {}: invalid syntax", go_quote(text)))
-    })
+    text.parse()
+        .map_err(|_| ApiError::raw_internal(format!("strconv.ParseUint: parsing {}: invalid syntax", go_quote(text))))
 }
 
 pub(super) fn metadata_mut(value: &mut Value) -> Option<&mut Map<String, Value>> {
     let fields = value.as_object_mut()?;
-    fields.entry("metadata").or_insert_with(|| Value::Object(Map::new())).as_object_mut()
+    fields
+        .entry("metadata")
+        .or_insert_with(|| Value::Object(Map::new()))
+        .as_object_mut()
 }
 
 pub(super) fn metadata_text<'v>(value: &'v Value, key: &str) -> &'v str {
-    value.get("metadata").and_then(|metadata| metadata.get(key)).and_then(Value::as_str).unwrap_or_default()
+    value
+        .get("metadata")
+        .and_then(|metadata| metadata.get(key))
+        .and_then(Value::as_str)
+        .unwrap_or_default()
 }
 
 impl Call<'_> {
@@ -84,7 +100,13 @@ impl Call<'_> {
         let reset = self.rules.reset_fields(&self.path.subresource);
         let manager = self.manager(options, &api_version, &time);
         let live = live.map(|live| self.rules.shown(live));
-        apply::track_update(self.resource.schema.root(), live.as_deref(), new, &manager, reset.as_ref());
+        apply::track_update(
+            self.resource.schema.root(),
+            live.as_deref(),
+            new,
+            &manager,
+            reset.as_ref(),
+        );
     }
 
     /// Creates an object that has been decoded and whose ownership is recorded.
@@ -127,8 +149,11 @@ impl Call<'_> {
 
     /// Refuses what validation refuses, and passes its warnings on.
     fn heed(&mut self, name: &str, verdict: Verdict) -> ApiResult<()> {
+        if !verdict.errors.is_empty() {
+            return Err(self.invalid(name, &verdict.errors));
+        }
         self.warnings.extend(verdict.warnings);
-        if verdict.errors.is_empty() { Ok(()) } else { Err(self.invalid(name, &verdict.errors)) }
+        Ok(())
     }
 
     /// Gives a new object what only the server gives: uid, time, name.
@@ -145,7 +170,7 @@ impl Call<'_> {
         if namespaced {
             metadata.insert("namespace".into(), namespace.into());
         }
-        for server_owned in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion"] {
+        for server_owned in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
             metadata.remove(server_owned);
         }
     }
@@ -179,7 +204,9 @@ impl Call<'_> {
                 allocated += 1;
                 service_address(allocated)
             },
-            allocate_node_port: &mut || NODE_PORTS.0 + i64::try_from(identities.next() % NODE_PORTS.1).unwrap_or_default(),
+            allocate_node_port: &mut || {
+                NODE_PORTS.0 + i64::try_from(identities.next() % NODE_PORTS.1).unwrap_or_default()
+            },
         };
         self.rules.admit_create(value, &needs)?;
         self.rules.prepare_create(value, &mut needs);
@@ -193,7 +220,10 @@ impl Call<'_> {
         if !self.resource.namespaced {
             return Ok(());
         }
-        let table = TableKey { group: String::new(), plural: "namespaces".into() };
+        let table = TableKey {
+            group: String::new(),
+            plural: "namespaces".into(),
+        };
         let namespace = &self.path.namespace;
         let found = self.state.store.get(&table, namespace);
         let found = found.ok_or_else(|| ApiError::not_found_named("", "namespaces", namespace))?;
@@ -249,7 +279,12 @@ impl Call<'_> {
             let path = Path::new("metadata").child("resourceVersion");
             let error = FieldError::invalid(&path, 0, "must be specified for an update");
             // Upstream puts the plural where the kind belongs.
-            return Err(ApiError::invalid(&self.resource.gv.group, &self.resource.plural, old.name(), &[error]));
+            return Err(ApiError::invalid(
+                &self.resource.gv.group,
+                &self.resource.plural,
+                old.name(),
+                &[error],
+            ));
         }
         if parsed != 0 && parsed != current {
             return Err(ApiError::modified(&self.resource, old.name()));
@@ -264,7 +299,11 @@ impl Call<'_> {
             let revision = self.lookup(name).map_or(0, |object| object.revision());
             return Object::new(value, revision);
         }
-        let namespace = if self.resource.namespaced { self.path.namespace.as_str() } else { "" };
+        let namespace = if self.resource.namespaced {
+            self.path.namespace.as_str()
+        } else {
+            ""
+        };
         self.state.write(&self.table, namespace, name, value).object
     }
 
@@ -273,7 +312,11 @@ impl Call<'_> {
         if dry_run {
             return Object::new(value, 0);
         }
-        let namespace = if self.resource.namespaced { self.path.namespace.clone() } else { String::new() };
+        let namespace = if self.resource.namespaced {
+            self.path.namespace.clone()
+        } else {
+            String::new()
+        };
         let revision = self.state.store.revision();
         let object = Object::new(value, revision);
         self.state.remove(&self.table, &namespace, name);
@@ -283,7 +326,12 @@ impl Call<'_> {
     pub(super) fn check_size(&self, value: &Value) -> ApiResult<()> {
         // Below a third of the limit in memory terms no serialisation can exceed it; most objects end here.
         let body = self.body.len();
-        if body < ETCD_LIMIT / 4 && self.path.subresource.is_empty() && self.lookup(metadata_text(value, "name")).is_none_or(|old| old.body().len() < ETCD_LIMIT / 4) {
+        if body < ETCD_LIMIT / 4
+            && self.path.subresource.is_empty()
+            && self
+                .lookup(metadata_text(value, "name"))
+                .is_none_or(|old| old.body().len() < ETCD_LIMIT / 4)
+        {
             return Ok(());
         }
         let size = crate::store::untyped_json(value).len();
@@ -299,7 +347,11 @@ impl Call<'_> {
         if dry_run || self.resource.kind != "CustomResourceDefinition" {
             return;
         }
-        let others = self.state.store.objects(&self.table).filter(|object| object.name() != definition.name());
+        let others = self
+            .state
+            .store
+            .objects(&self.table)
+            .filter(|object| object.name() != definition.name());
         let others: Vec<Value> = others.map(|object| object.value().clone()).collect();
         let mut value = definition.value().clone();
         let now = self.timestamp();
@@ -361,9 +413,15 @@ fn keep_identity(new: &mut Value, old: &Value) {
 /// Whether an update empties the finalizers of an object that is being deleted and has no grace left.
 fn ends_deletion(new: &Value, old: &Value) -> bool {
     let deleting = old["metadata"].get("deletionTimestamp").is_some();
-    let grace = old["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or_default();
-    let left = new["metadata"]["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty());
+    let grace = old["metadata"]["deletionGracePeriodSeconds"]
+        .as_i64()
+        .unwrap_or_default();
+    let left = new["metadata"]["finalizers"]
+        .as_array()
+        .is_some_and(|finalizers| !finalizers.is_empty());
     let namespace_left = new["kind"] == "Namespace"
-        && new["spec"]["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty());
+        && new["spec"]["finalizers"]
+            .as_array()
+            .is_some_and(|finalizers| !finalizers.is_empty());
     deleting && grace == 0 && !left && !namespace_left
 }
