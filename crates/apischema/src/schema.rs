@@ -83,6 +83,10 @@ pub struct Limits {
 }
 
 /// One schema node.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "a schema has this many yes-or-no words, each on its own"
+)]
 #[derive(Clone, Debug, Default)]
 pub struct Node {
     /// The OpenAPI component this node was declared as, when it has a name of its own.
@@ -313,6 +317,7 @@ impl<'a> SchemaRef<'a> {
         &self.set.nodes[self.id.0 as usize]
     }
 
+    #[must_use]
     pub fn child(self, id: SchemaId) -> SchemaRef<'a> {
         SchemaRef { set: self.set, id }
     }

@@ -62,7 +62,7 @@ impl Identities {
         Self(seed)
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub fn next_number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -72,7 +72,7 @@ impl Identities {
 
     /// A version 4 UUID.
     pub fn uid(&mut self) -> String {
-        let (high, low) = (self.next(), self.next());
+        let (high, low) = (self.next_number(), self.next_number());
         format!(
             "{:08x}-{:04x}-4{:03x}-{:04x}-{:012x}",
             high >> 32,
@@ -85,7 +85,7 @@ impl Identities {
 
     /// The five characters that complete a `generateName`.
     pub fn name_suffix(&mut self) -> String {
-        let mut bits = self.next();
+        let mut bits = self.next_number();
         (0..5)
             .map(|_| {
                 let index = usize::try_from(bits % NAME_ALPHABET.len() as u64).unwrap_or(0);

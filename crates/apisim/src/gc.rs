@@ -96,7 +96,7 @@ impl Collector {
             let state = server.state();
             self.learn(&state);
             let looked_at = std::mem::take(&mut self.dirty);
-            let mut tasks: Vec<Task> = looked_at.iter().flat_map(|uid| self.judge(&state, uid)).collect();
+            let mut tasks: Vec<Task> = looked_at.iter().filter_map(|uid| self.judge(&state, uid)).collect();
             tasks.extend(terminating_namespaces(&state));
             tasks
         };

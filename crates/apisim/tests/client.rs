@@ -1,5 +1,7 @@
 //! The server under a real `kube::Client`: what our controllers will do all day.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by failing")]
+
 use std::sync::Arc;
 
 use afloat_apisim::gc::Collector;
@@ -20,7 +22,7 @@ fn server() -> ApiServer {
     })
 }
 
-fn pod(name: &str, labels: serde_json::Value) -> Pod {
+fn pod(name: &str, labels: &serde_json::Value) -> Pod {
     serde_json::from_value(json!({
         "metadata": {"name": name, "labels": labels},
         "spec": {"containers": [{"name": "main", "image": "registry.example/app:1"}]},
@@ -32,7 +34,7 @@ fn pod(name: &str, labels: serde_json::Value) -> Pod {
 async fn an_object_is_created_read_patched_and_deleted() {
     let pods: Api<Pod> = Api::default_namespaced(server().client());
     let made = pods
-        .create(&PostParams::default(), &pod("web", json!({"app": "web"})))
+        .create(&PostParams::default(), &pod("web", &json!({"app": "web"})))
         .await
         .unwrap();
     assert_eq!(
@@ -116,7 +118,7 @@ async fn a_budget_holds_back_an_eviction() {
     let server = server();
     let pods: Api<Pod> = Api::default_namespaced(server.client());
     let budgets: Api<PodDisruptionBudget> = Api::default_namespaced(server.client());
-    pods.create(&PostParams::default(), &pod("web", json!({"app": "web"})))
+    pods.create(&PostParams::default(), &pod("web", &json!({"app": "web"})))
         .await
         .unwrap();
     let running = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
@@ -236,7 +238,7 @@ async fn real_clients_reach_it_over_https_with_the_token_only() {
     .unwrap();
     let connect = |text: String| async move {
         let kubeconfig = kube::config::Kubeconfig::from_yaml(&text).unwrap();
-        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &Default::default())
+        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &kube::config::KubeConfigOptions::default())
             .await
             .unwrap();
         kube::Client::try_from(config).unwrap()

@@ -16,6 +16,7 @@ pub mod strategy;
 mod time;
 pub mod validation;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use serde::Deserialize;
@@ -58,6 +59,8 @@ pub struct BuiltinSubresource {
 /// The data files, parsed once.
 struct Data {
     kinds: Vec<BuiltinKind>,
+    /// Where the kinds of a name are: every write asks for its kind many times.
+    by_name: BTreeMap<String, Vec<usize>>,
     schemas: Arc<SchemaSet>,
     go: go_types::GoTypes,
 }
@@ -66,12 +69,17 @@ fn data() -> &'static Data {
     static DATA: OnceLock<Data> = OnceLock::new();
     DATA.get_or_init(|| {
         // The files are part of the program, and a test reads them: damage cannot get past the tests.
-        let kinds = serde_json::from_str(include_str!("../../data/kinds.json")).unwrap_or_default();
+        let kinds: Vec<BuiltinKind> = serde_json::from_str(include_str!("../../data/kinds.json")).unwrap_or_default();
+        let mut by_name: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        for (index, known) in kinds.iter().enumerate() {
+            by_name.entry(known.kind.clone()).or_default().push(index);
+        }
         let components: Map<String, Value> =
             serde_json::from_str(include_str!("../../data/schemas.json")).unwrap_or_default();
         let go = go_types::GoTypes::read(&components);
         Data {
             kinds,
+            by_name,
             schemas: Arc::new(SchemaSet::from_components(&components)),
             go,
         }
@@ -90,7 +98,12 @@ pub fn schemas() -> &'static Arc<SchemaSet> {
 
 /// One kind by name.
 pub fn kind(group: &str, kind: &str) -> Option<&'static BuiltinKind> {
-    kinds().iter().find(|known| known.kind == kind && known.group == group)
+    let data = data();
+    data.by_name
+        .get(kind)?
+        .iter()
+        .map(|index| &data.kinds[*index])
+        .find(|known| known.group == group)
 }
 
 /// The schema of a kind, also of those that only subresources use (`policy/v1` Eviction, `autoscaling/v1` Scale).

@@ -14,10 +14,10 @@ use tokio::time::{Interval, MissedTickBehavior, Sleep};
 use crate::server::{ReplyBody, Watch};
 
 /// Upstream sends a bookmark about once a minute.
-const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
+const BOOKMARK_PERIOD: Duration = Duration::from_mins(1);
 
 /// A watch without a time limit of its own is closed after this, as the real server does after 30 to 60 minutes.
-const LONGEST_WATCH: Duration = Duration::from_secs(45 * 60);
+const LONGEST_WATCH: Duration = Duration::from_mins(45);
 
 /// The body of a reply on its way to a client.
 pub struct ReplyStream(Kind);

@@ -34,8 +34,7 @@ fn selectable(group: &str, kind: &str) -> &'static [&'static str] {
         ("", "Namespace") => &["status.phase"],
         ("", "Secret") => &["type"],
         ("", "Service") => &["spec.clusterIP", "spec.type"],
-        ("", "ReplicationController") => &["status.replicas"],
-        ("apps", "ReplicaSet") => &["status.replicas"],
+        ("", "ReplicationController") | ("apps", "ReplicaSet") => &["status.replicas"],
         ("batch", "Job") => &["status.successful"],
         ("", "Event") => &[
             "involvedObject.kind",

@@ -260,23 +260,24 @@ fn check_timeout(text: &str) -> ApiResult<()> {
         let unit = ["ns", "us", "µs", "ms", "s", "m", "h"]
             .into_iter()
             .find(|unit| digits.starts_with(unit));
-        match unit.filter(|_| digits.len() < rest.len()) {
-            Some(unit) => rest = &digits[unit.len()..],
-            None => {
-                let why = format!("time: invalid duration {}", go_quote(text));
-                return Err(ApiError::bad_request(format!(
-                    "invalid timeout specified in the request URL - {why}"
-                )));
-            }
-        }
+        let Some(unit) = unit.filter(|_| digits.len() < rest.len()) else {
+            let why = format!("time: invalid duration {}", go_quote(text));
+            return Err(ApiError::bad_request(format!(
+                "invalid timeout specified in the request URL - {why}"
+            )));
+        };
+        rest = &digits[unit.len()..];
     }
     Ok(())
 }
 
 fn check_verb(resource: &ResourceType, path: &ResourcePath, verb: Verb) -> ApiResult<()> {
-    let refused = || match resource.is_custom() {
-        true => ApiError::verb_not_supported(resource, verb.name()),
-        false => ApiError::method_not_allowed(),
+    let refused = || {
+        if resource.is_custom() {
+            ApiError::verb_not_supported(resource, verb.name())
+        } else {
+            ApiError::method_not_allowed()
+        }
     };
     // Objects of namespaced kinds are found within a namespace only.
     if resource.namespaced && path.namespace.is_empty() && !path.name.is_empty() {
@@ -284,9 +285,12 @@ fn check_verb(resource: &ResourceType, path: &ResourcePath, verb: Verb) -> ApiRe
     }
     if !path.subresource.is_empty() {
         let subresource = resource.subresource(&path.subresource).filter(|_| path.rest.is_empty());
-        let subresource = subresource.ok_or_else(|| match resource.is_custom() {
-            true => ApiError::not_found(resource, &path.name),
-            false => ApiError::no_such_resource(),
+        let subresource = subresource.ok_or_else(|| {
+            if resource.is_custom() {
+                ApiError::not_found(resource, &path.name)
+            } else {
+                ApiError::no_such_resource()
+            }
         })?;
         let known = subresource.verbs.iter().any(|known| known == verb.name());
         return if known { Ok(()) } else { Err(refused()) };

@@ -17,13 +17,7 @@ pub fn bend(random: &mut Rng) -> Seed {
             8 => seed.path = path(&seed.path, random),
             9 => seed.content_type = pick(random, &CONTENT_TYPES).into(),
             10 => seed.accept = pick(random, &ACCEPTS).into(),
-            _ => {
-                seed.method = pick(
-                    random,
-                    &["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "BREW"],
-                )
-                .into()
-            }
+            _ => seed.method = pick(random, &METHODS).into(),
         }
     }
     if seed.content_type == "application/apply-patch+yaml" && random.u8(..8) > 0 {
@@ -39,6 +33,20 @@ pub fn bend(random: &mut Rng) -> Seed {
     }
     seed
 }
+
+const SEGMENTS: [&str; 9] = [
+    "",
+    "status",
+    "scale",
+    "%2e%2e",
+    "%ff",
+    "namespaces",
+    "a%2Fb",
+    "pods",
+    "...",
+];
+
+const METHODS: [&str; 8] = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "BREW"];
 
 const CONTENT_TYPES: [&str; 9] = [
     "",
@@ -127,23 +135,7 @@ fn path(from: &str, random: &mut Rng) -> String {
     }
     let at = random.usize(1..parts.len());
     match random.u8(..4) {
-        0 => {
-            parts[at] = pick(
-                random,
-                &[
-                    "",
-                    "status",
-                    "scale",
-                    "%2e%2e",
-                    "%ff",
-                    "namespaces",
-                    "a%2Fb",
-                    "pods",
-                    "...",
-                ],
-            )
-            .into()
-        }
+        0 => parts[at] = pick(random, &SEGMENTS).into(),
         1 => parts.push(pick(random, &["status", "scale", "log", "eviction", "x"]).into()),
         2 => {
             parts.remove(at);

@@ -2,6 +2,7 @@
 //! never panic, and never write anything for a request that it refuses. Bounded by default; `AFLOAT_FUZZ_SECONDS` makes
 //! it go on, `AFLOAT_FUZZ_SEED` repeats a run. Requests that once broke something are in `corpus.json`.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by failing")]
 #![recursion_limit = "256"]
 
 mod bend;
@@ -102,7 +103,7 @@ fn check_stored(server: &ApiServer) -> Result<(), String> {
             let unsorted = entries.into_iter().any(|entry| entry.get("time").is_none());
             if server.revision() != before && !unsorted {
                 let after = get(server, &object_path)?;
-                let changed = differences(&object, &after, String::new());
+                let changed = differences(&object, &after, "");
                 return Err(format!("{object_path} put back as it was is a change: {changed:#?}"));
             }
         }
@@ -111,7 +112,7 @@ fn check_stored(server: &ApiServer) -> Result<(), String> {
 }
 
 /// The places where two values differ, with both.
-fn differences(left: &Value, right: &Value, place: String) -> Vec<String> {
+fn differences(left: &Value, right: &Value, place: &str) -> Vec<String> {
     match (left, right) {
         _ if left == right => Vec::new(),
         (Value::Object(some), Value::Object(others)) => {
@@ -120,7 +121,7 @@ fn differences(left: &Value, right: &Value, place: String) -> Vec<String> {
             keys.into_iter()
                 .flat_map(|key| {
                     let (left, right) = (some.get(key).unwrap_or(&null), others.get(key).unwrap_or(&null));
-                    differences(left, right, format!("{place}.{key}"))
+                    differences(left, right, &format!("{place}.{key}"))
                 })
                 .collect()
         }

@@ -187,6 +187,7 @@ pub fn collections() -> [&'static str; 7] {
 }
 
 /// Requests to bend.
+#[expect(clippy::too_many_lines, reason = "a list")]
 pub fn all() -> Vec<Seed> {
     let json = "application/json";
     let ns = "/api/v1/namespaces/default";

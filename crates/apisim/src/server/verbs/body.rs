@@ -148,7 +148,8 @@ impl Call<'_> {
         patched_by_fields: bool,
         options: &WriteOptions,
     ) -> ApiResult<()> {
-        let patched = value.clone();
+        // Kept for the one refusal that shows it.
+        let patched = (options.validation == FieldValidation::Strict).then(|| value.clone());
         let unknown = match self.decode_type_and_value(value) {
             Ok(unknown) => unknown,
             Err(why) => return Err(self.bad_patch(patched_by_fields, value, &why)),
@@ -158,13 +159,17 @@ impl Call<'_> {
             .map(|path| format!("unknown field {}", go_quote(path)))
             .collect();
         if options.validation == FieldValidation::Strict && !problems.is_empty() {
-            return Err(self.bad_patch(patched_by_fields, &patched, &decode::strict_error(&problems)));
+            return Err(self.bad_patch(
+                patched_by_fields,
+                &patched.unwrap_or_default(),
+                &decode::strict_error(&problems),
+            ));
         }
         self.report(problems, options)
     }
 
     fn decode_type_and_value(&self, value: &mut Value) -> Result<Vec<String>, String> {
-        self.type_mismatch(value, &self.resource.gv, &self.resource.kind)?;
+        type_mismatch(value, &self.resource.gv, &self.resource.kind)?;
         self.set_type(value);
         self.rules.decode(value)
     }
@@ -212,7 +217,7 @@ impl Call<'_> {
                  {api_version} ({summary})"
             )));
         }
-        self.type_mismatch(value, expected, as_kind).map_err(|why| {
+        type_mismatch(value, expected, as_kind).map_err(|why| {
             let said = |key: &str, default: &str| value[key].as_str().unwrap_or(default).to_owned();
             let version = GroupVersion::parse(&said("apiVersion", &expected.version)).version;
             ApiError::bad_request(decode::cannot_be_handled(
@@ -222,38 +227,6 @@ impl Call<'_> {
                 &why,
             ))
         })
-    }
-
-    /// Why a value is not of the expected type; upstream converts between its Go types and says which it cannot.
-    fn type_mismatch(&self, value: &Value, expected: &GroupVersion, as_kind: &str) -> Result<(), String> {
-        let api_version = value["apiVersion"].as_str().filter(|text| !text.is_empty());
-        let sent = api_version.map_or_else(|| expected.clone(), GroupVersion::parse);
-        let kind = value["kind"]
-            .as_str()
-            .filter(|text| !text.is_empty())
-            .unwrap_or(as_kind);
-        if sent == *expected && kind == as_kind {
-            return Ok(());
-        }
-        // Lists are kinds of their own.
-        let listed = kind.strip_suffix("List").unwrap_or(kind);
-        let known = builtin::kind(&sent.group, listed).is_some_and(|known| known.version == sent.version)
-            || (kind == "List" && sent.api_version() == "v1");
-        if !known {
-            let version = sent.api_version();
-            return Err(format!(
-                "no kind \"{kind}\" is registered for version \"{version}\" in scheme \"pkg/runtime/scheme.go:111\""
-            ));
-        }
-        let group = if expected.group.is_empty() {
-            "core"
-        } else {
-            expected.group.split('.').next().unwrap_or_default()
-        };
-        Err(format!(
-            "converting ({}.{kind}) to ({group}.{as_kind}): unknown conversion",
-            sent.version
-        ))
     }
 
     fn set_type(&self, value: &mut Value) {
@@ -304,6 +277,38 @@ fn drop_nulls_of_new(patch: &mut Value, live: &Value) {
     for (key, field) in fields {
         drop_nulls_of_new(field, &live[key.as_str()]);
     }
+}
+
+/// Why a value is not of the expected type; upstream converts between its Go types and says which it cannot.
+fn type_mismatch(value: &Value, expected: &GroupVersion, as_kind: &str) -> Result<(), String> {
+    let api_version = value["apiVersion"].as_str().filter(|text| !text.is_empty());
+    let sent = api_version.map_or_else(|| expected.clone(), GroupVersion::parse);
+    let kind = value["kind"]
+        .as_str()
+        .filter(|text| !text.is_empty())
+        .unwrap_or(as_kind);
+    if sent == *expected && kind == as_kind {
+        return Ok(());
+    }
+    // Lists are kinds of their own.
+    let listed = kind.strip_suffix("List").unwrap_or(kind);
+    let known = builtin::kind(&sent.group, listed).is_some_and(|known| known.version == sent.version)
+        || (kind == "List" && sent.api_version() == "v1");
+    if !known {
+        let version = sent.api_version();
+        return Err(format!(
+            "no kind \"{kind}\" is registered for version \"{version}\" in scheme \"pkg/runtime/scheme.go:111\""
+        ));
+    }
+    let group = if expected.group.is_empty() {
+        "core"
+    } else {
+        expected.group.split('.').next().unwrap_or_default()
+    };
+    Err(format!(
+        "converting ({}.{kind}) to ({group}.{as_kind}): unknown conversion",
+        sent.version
+    ))
 }
 
 /// The JSON decoder's complaint about a type in the words of the converter that reads strategic patches.

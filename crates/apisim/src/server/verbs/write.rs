@@ -205,7 +205,7 @@ impl Call<'_> {
                 service_address(allocated)
             },
             allocate_node_port: &mut || {
-                NODE_PORTS.0 + i64::try_from(identities.next() % NODE_PORTS.1).unwrap_or_default()
+                NODE_PORTS.0 + i64::try_from(identities.next_number() % NODE_PORTS.1).unwrap_or_default()
             },
         };
         self.rules.admit_create(value, &needs)?;
