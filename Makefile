@@ -11,7 +11,7 @@ help: ## List the tasks
 
 run: ## Start a sandbox cluster and show it live (ARGS="--once" prints it and ends, ARGS="--serve" keeps it up for kubectl)
 	@tools/ensure cargo cc
-	@cargo run --quiet --release --package afloat-cli -- sandbox $(ARGS)
+	@cargo run --quiet --release --package afloat-cli --bin afloat -- sandbox $(ARGS)
 
 build: ## Build the afloat binary (target/release/afloat)
 	@tools/ensure cargo cc
@@ -47,7 +47,7 @@ components: ## Build the real etcd, kube-apiserver, kubectl, ... into the cache 
 conformance: ## Compare the embedded API server with the real one (ARGS="--sequences 5000" for more)
 	@tools/ensure cargo cc go setpriv
 	cargo xtask components
-	cargo run --quiet --package afloat-conformance -- $(ARGS)
+	cargo run --quiet --package afloat-conformance --bin conformance -- $(ARGS)
 
 generate: ## Write the CRDs and the reference docs from the types
 	cargo xtask generate
@@ -56,9 +56,9 @@ bench: ## Measure the embedded API server (1 minute; a table, and JSON in target
 	@tools/ensure cargo cc
 	cargo run --release --package afloat-conformance --bin bench -- $(ARGS)
 
-fuzz: ## Fuzz the HTTP surface and the patch code (MINUTES=10)
-	@tools/ensure cargo cc fuzz
-	tools/fuzz $(or $(MINUTES),10)
+fuzz: ## Send the embedded API server hostile requests (MINUTES=10, AFLOAT_FUZZ_SEED=7 to repeat)
+	@tools/ensure cargo cc
+	AFLOAT_FUZZ_SECONDS=$$(( $(or $(MINUTES),10) * 60 )) cargo test --release --package afloat-apisim --test hostile -- --nocapture
 
 advisories: ## Check dependencies against the advisory database (needs access to it)
 	@tools/ensure cargo deny

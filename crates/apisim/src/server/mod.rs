@@ -46,7 +46,7 @@ impl Default for Options {
         Self {
             clock: Arc::new(SystemClock),
             seed: 0,
-            history: 100_000,
+            history: 20_000,
             git_version: "v1.36.3".into(),
         }
     }

@@ -22,6 +22,10 @@ use kube::{
 };
 use serde_json::{Value, json};
 
+/// As the `afloat` binary has it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[derive(Parser)]
 #[command(name = "bench", about = "Measures the embedded API server")]
 struct Arguments {

@@ -169,13 +169,13 @@ fn forget_scale_entries(value: &mut Value, manager: &str, tracked: bool) {
     };
     let of_scale = |entry: &Value| entry["subresource"] == "scale";
     entries.retain(|entry| tracked || !of_scale(entry) || entry["manager"] != manager);
-    // Without a time they stay behind the others.
-    entries.sort_by_key(of_scale);
     for entry in entries.iter_mut().filter(|entry| of_scale(entry)) {
         if let Some(fields) = entry.as_object_mut() {
             fields.remove("time");
         }
     }
+    // Managers are in the order of their times, and those without one come first.
+    entries.sort_by_key(|entry| (entry["operation"].to_string(), entry.get("time").is_some()));
 }
 
 /// A label selector in its text form; replication controllers have a plain map.
