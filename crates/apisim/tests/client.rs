@@ -254,38 +254,84 @@ async fn real_clients_reach_it_over_https_with_the_token_only() {
     running.shutdown().await;
 }
 
-#[tokio::test]
-async fn an_unknown_field_in_a_patch_of_a_custom_resource_changes_nothing() {
+/// Sends a request as it is, and gives the body of the answer.
+fn send(
+    server: &ApiServer,
+    method: &str,
+    path: &str,
+    content_type: &str,
+    body: &serde_json::Value,
+) -> serde_json::Value {
+    let request = http::Request::builder()
+        .method(method)
+        .uri(path)
+        .header("content-type", content_type)
+        .header("user-agent", "tester")
+        .body(bytes::Bytes::from(body.to_string()))
+        .unwrap();
+    serde_json::from_slice(server.handle(request).bytes().unwrap()).unwrap()
+}
+
+const THINGS: &str = "/apis/example.com/v1/namespaces/default/things";
+
+/// A server that knows a custom resource with a default and a scale, and one object of it.
+fn server_with_a_thing() -> (ApiServer, serde_json::Value) {
     let server = server();
-    let send = |method: &str, path: &str, content_type: &str, body: serde_json::Value| {
-        let request = http::Request::builder()
-            .method(method)
-            .uri(path)
-            .header("content-type", content_type)
-            .body(bytes::Bytes::from(body.to_string()))
-            .unwrap();
-        let reply = server.handle(request);
-        serde_json::from_slice::<serde_json::Value>(reply.bytes().unwrap()).unwrap()
-    };
-    let schema =
-        json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"a": {"type": "string"}}}}});
+    let spec = json!({"type": "object", "properties": {
+        "a": {"type": "string", "default": "b"}, "replicas": {"type": "integer", "default": 1},
+    }});
+    let status = json!({"type": "object", "properties": {"replicas": {"type": "integer"}}});
+    let schema = json!({"type": "object", "properties": {"spec": spec, "status": status}});
+    let scale = json!({"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"});
+    let version = json!({
+        "name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema},
+        "subresources": {"status": {}, "scale": scale},
+    });
     let definition = json!({
         "metadata": {"name": "things.example.com"},
         "spec": {
             "group": "example.com", "scope": "Namespaced", "names": {"plural": "things", "kind": "Thing"},
-            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}],
+            "versions": [version],
         },
     });
-    send(
-        "POST",
-        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
-        "application/json",
-        definition,
-    );
-    let things = "/apis/example.com/v1/namespaces/default/things";
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    send(&server, "POST", path, "application/json", &definition);
     let thing = json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "t"}, "spec": {"a": "b"}});
-    let made = send("POST", things, "application/json", thing);
+    let made = send(
+        &server,
+        "POST",
+        &format!("{THINGS}?fieldManager=zoe"),
+        "application/json",
+        &thing,
+    );
+    (server, made)
+}
+
+#[test]
+fn an_unknown_field_in_a_patch_of_a_custom_resource_changes_nothing() {
+    let (server, made) = server_with_a_thing();
     let patch = json!({"spec": {"unknown": 1}});
-    let patched = send("PATCH", &format!("{things}/t"), "application/merge-patch+json", patch);
+    let path = format!("{THINGS}/t");
+    let patched = send(&server, "PATCH", &path, "application/merge-patch+json", &patch);
     assert_eq!(patched, made);
+}
+
+#[test]
+fn after_a_scale_a_change_of_nothing_is_still_none() {
+    let (server, _) = server_with_a_thing();
+    let scale =
+        json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": {"name": "t"}, "spec": {"replicas": 5}});
+    let scaled = send(&server, "PUT", &format!("{THINGS}/t/scale"), "application/json", &scale);
+    assert_eq!(scaled["spec"]["replicas"], 5, "{scaled}");
+    let path = format!("{THINGS}/t");
+    let before = send(&server, "GET", &path, "", &serde_json::Value::Null);
+    let patch = json!([{"op": "remove", "path": "/spec/a"}]);
+    let patched = send(
+        &server,
+        "PATCH",
+        &format!("{path}?fieldManager=zoe"),
+        "application/json-patch+json",
+        &patch,
+    );
+    assert_eq!(patched, before);
 }
