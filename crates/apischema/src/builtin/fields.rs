@@ -94,6 +94,8 @@ pub fn remove(value: &mut Value, key: &str) -> Option<Value> {
 /// Makes a field equal to another object's: its value, or its absence.
 pub fn copy(from: &Value, to: &mut Value, key: &str) {
     match from.get(key) {
+        // Most writes leave most of an object alone: looking is cheaper than copying.
+        Some(value) if to.get(key) == Some(value) => {}
         Some(value) => set(to, key, value.clone()),
         None => {
             remove(to, key);

@@ -237,16 +237,13 @@ impl State {
     }
 
     pub fn rules_of(&self, resource: &Arc<ResourceType>) -> rules::Rules {
-        let key = (
-            resource.gv.group.clone(),
-            resource.gv.version.clone(),
-            resource.plural.clone(),
-        );
-        let custom = if resource.is_custom() {
-            self.custom.get(&key).cloned()
-        } else {
-            None
-        };
+        let custom = resource.is_custom().then(|| {
+            let gv = &resource.gv;
+            self.custom
+                .get(&(gv.group.clone(), gv.version.clone(), resource.plural.clone()))
+                .cloned()
+        });
+        let custom = custom.flatten();
         rules::Rules::new(resource.clone(), custom)
     }
 }
