@@ -311,8 +311,8 @@ fn server_with_a_thing() -> (ApiServer, serde_json::Value) {
 fn an_unknown_field_in_a_patch_of_a_custom_resource_changes_nothing() {
     let (server, made) = server_with_a_thing();
     let patch = json!({"spec": {"unknown": 1}});
-    let path = format!("{THINGS}/t");
-    let patched = send(&server, "PATCH", &path, "application/merge-patch+json", &patch);
+    let thing = format!("{THINGS}/t");
+    let patched = send(&server, "PATCH", &thing, "application/merge-patch+json", &patch);
     assert_eq!(patched, made);
 }
 
@@ -323,13 +323,13 @@ fn after_a_scale_a_change_of_nothing_is_still_none() {
         json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": {"name": "t"}, "spec": {"replicas": 5}});
     let scaled = send(&server, "PUT", &format!("{THINGS}/t/scale"), "application/json", &scale);
     assert_eq!(scaled["spec"]["replicas"], 5, "{scaled}");
-    let path = format!("{THINGS}/t");
-    let before = send(&server, "GET", &path, "", &serde_json::Value::Null);
+    let thing = format!("{THINGS}/t");
+    let before = send(&server, "GET", &thing, "", &serde_json::Value::Null);
     let patch = json!([{"op": "remove", "path": "/spec/a"}]);
     let patched = send(
         &server,
         "PATCH",
-        &format!("{path}?fieldManager=zoe"),
+        &format!("{thing}?fieldManager=zoe"),
         "application/json-patch+json",
         &patch,
     );
