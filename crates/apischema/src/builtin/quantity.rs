@@ -63,7 +63,7 @@ pub(super) fn rounded_to_milli(text: &str) -> Option<String> {
     let mut quantity = Quantity::parse(text)
         .ok()
         .filter(|quantity| quantity.nanos % MILLI != 0)?;
-    quantity.nanos = quantity.milli() * MILLI;
+    quantity.nanos = quantity.milli().saturating_mul(MILLI);
     quantity.text = None;
     Some(quantity.to_text())
 }
@@ -213,7 +213,7 @@ fn keeps_text(format: Format, exponent: i32, shifted: &str, parts: &Parts<'_>) -
     if format == Format::BinarySi {
         // 64-bit shortcuts are only taken where 15 digits are enough for number and suffix together.
         let digits = i32::try_from(parts.whole.len()).unwrap_or(i32::MAX);
-        let fits = 15 - digits - exponent * 3 / 10 > 0;
+        let fits = 15 - digits - exponent.saturating_mul(3) / 10 > 0;
         return parts.fraction.is_empty() && fits && shifted.parse::<i64>().is_ok_and(|value| value & 7 != 0);
     }
     let places = i32::try_from(parts.fraction.len()).unwrap_or(i32::MAX);
