@@ -86,6 +86,7 @@ impl Session {
             .output()?;
         let mut lines: Vec<String> = String::from_utf8_lossy(&ran.stdout)
             .lines()
+            .filter(|line| !is_log(line))
             .map(|line| self.masked(line))
             .collect();
         match ran.status.code() {
@@ -102,6 +103,25 @@ impl Session {
         });
         masked.trim_end().to_owned()
     }
+}
+
+/// A line of kubectl's own log (`I1116 01:01:13.541432 …`): what its caches went through, which is chance.
+fn is_log(line: &str) -> bool {
+    let mut words = line.split_whitespace();
+    let (Some(date), Some(time)) = (words.next(), words.next()) else {
+        return false;
+    };
+    let dated = date.len() == 5 && date.starts_with(['I', 'W', 'E', 'F']);
+    dated && date[1..].bytes().all(|byte| byte.is_ascii_digit()) && time.matches(':').count() == 2
+}
+
+#[test]
+fn lines_of_the_log_are_told_from_output() {
+    assert!(is_log(
+        "I1116 01:01:13.541432  9989 reflector.go:664] \"Warning: watch ended with error\""
+    ));
+    assert!(!is_log("I1116 is a name"));
+    assert!(!is_log("web  0/2  0  AGE  nginx"));
 }
 
 fn masks() -> Result<Vec<(Regex, &'static str)>, regex::Error> {
