@@ -21,6 +21,9 @@ pub struct Accepted {
     pub reason: String,
     #[serde(skip)]
     used: usize,
+    /// Whether it shows is chance: then it may cover nothing in a run.
+    #[serde(default)]
+    chance: bool,
 }
 
 /// The whole list.
@@ -57,7 +60,7 @@ impl AcceptedList {
     }
 
     pub fn unused(&self) -> impl Iterator<Item = &Accepted> {
-        self.entries.iter().filter(|entry| entry.used == 0)
+        self.entries.iter().filter(|entry| entry.used == 0 && !entry.chance)
     }
 }
 
