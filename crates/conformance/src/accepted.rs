@@ -13,6 +13,8 @@ use crate::{Difference, Error};
 #[serde(deny_unknown_fields)]
 pub struct Accepted {
     pub case: String,
+    /// What the step does, where not every step of the case may differ.
+    pub step: Option<String>,
     pub path: String,
     /// What the real server says there, where not everything at that path is accepted.
     pub real: Option<String>,
@@ -47,6 +49,7 @@ impl AcceptedList {
     pub fn covers(&mut self, case: &str, difference: &Difference) -> bool {
         let found = self.entries.iter_mut().find(|entry| {
             matches(&entry.case, case)
+                && entry.step.as_ref().is_none_or(|step| matches(step, &difference.step))
                 && matches(&entry.path, &difference.path)
                 && says(entry.real.as_ref(), difference.real.as_ref())
                 && says(entry.sim.as_ref(), difference.sim.as_ref())
@@ -105,6 +108,21 @@ mod tests {
         assert_eq!(list.unused().count(), 1);
         assert!(list.covers("a/b", &difference("a diff")));
         assert_eq!((list.uses(), list.unused().count()), (1, 0));
+    }
+
+    #[test]
+    fn an_entry_for_a_step_covers_no_other() {
+        let entries = serde_saphyr::from_str("[{case: a/b, step: 'POST x/*/token', path: status, reason: r}]").unwrap();
+        let mut list = AcceptedList { entries };
+        let difference = |step: &str| Difference {
+            index: 1,
+            step: step.to_owned(),
+            path: "status".to_owned(),
+            real: Some(Value::from(201)),
+            sim: Some(Value::from(405)),
+        };
+        assert!(!list.covers("a/b", &difference("POST x")) && !list.covers("a/b", &difference("GET x/y/token")));
+        assert!(list.covers("a/b", &difference("POST x/y/token")));
     }
 
     #[test]

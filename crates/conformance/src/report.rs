@@ -139,7 +139,10 @@ impl Report {
         self.accepted = accepted.uses();
         let stale = accepted.unused().filter(|entry| plan.settles(&entry.case));
         self.unused = stale
-            .map(|entry| format!("{} {}: {}", entry.case, entry.path, entry.reason))
+            .map(|entry| {
+                let step = entry.step.as_deref().unwrap_or("*");
+                format!("{} {step} {}: {}", entry.case, entry.path, entry.reason)
+            })
             .collect();
     }
 }
