@@ -1,10 +1,13 @@
-//! Makes random sequences of requests out of the universe. The same seed gives the same sequence, and a step refers to objects by name and to
-//! earlier answers by slot, so that a sequence still means something with any of its steps taken away.
+//! Makes random sequences of requests out of the universe: which verb is next, and on which object. How one request is drawn is `requests`. The same
+//! seed gives the same sequence, and a step refers to objects by name and to earlier answers by slot, so that a sequence still means something with
+//! any of its steps taken away.
 
 use fastrand::Rng;
-use serde_json::{Map, Value, json};
 
-use super::universe::{Kind, put};
+use super::{
+    requests::{Draw, Place, everything, named},
+    universe::Kind,
+};
 use crate::case::Step;
 
 /// Most requests in the middle part of a sequence.
@@ -23,36 +26,9 @@ pub(crate) struct Sequence {
     pub(crate) end: Vec<Step>,
 }
 
-/// What a write goes to.
-#[derive(Clone, Copy)]
-struct Place<'a> {
-    kind: &'a Kind,
-    name: &'a str,
-}
-
-impl Place<'_> {
-    fn object_name(&self) -> String {
-        if self.kind.cluster_wide {
-            format!("$ns-{}", self.name)
-        } else {
-            self.name.to_owned()
-        }
-    }
-
-    fn path(&self) -> String {
-        format!("{}/{}", self.kind.collection, self.object_name())
-    }
-
-    /// Answers are kept in two places in turn, so that some are stale.
-    fn slot(&self, turn: usize) -> String {
-        format!("{}-{}-{}", self.kind.name, self.name, turn % 2)
-    }
-}
-
 struct Generator<'a> {
-    rng: Rng,
+    draw: Draw,
     kinds: Vec<&'a Kind>,
-    step: usize,
     /// What is thought to exist: a create that meets nothing is worth more than one that meets an object.
     made: Vec<(String, &'static str)>,
 }
@@ -65,16 +41,11 @@ pub(crate) fn sequence(universe: &[Kind], seed: u64) -> Sequence {
     kinds.truncate(rng.usize(1..=3));
     let length = rng.usize(5..=LONGEST);
     let mut generator = Generator {
-        rng,
+        draw: Draw::new(rng),
         kinds: kinds.clone(),
-        step: 0,
         made: Vec::new(),
     };
     let middle = (0..length).map(|_| generator.next()).collect();
-    let request = |action: String| Step {
-        action,
-        ..Step::default()
-    };
     let start = kinds
         .iter()
         .map(|kind| Step {
@@ -100,388 +71,50 @@ pub(crate) fn sequence(universe: &[Kind], seed: u64) -> Sequence {
     Sequence { start, middle, end }
 }
 
-/// The path of all objects of this sequence: other sequences share the cluster.
-fn everything(kind: &Kind, query: &str) -> String {
-    let own = if kind.cluster_wide {
-        "labelSelector=run%3D$ns"
-    } else {
-        ""
-    };
-    let both: Vec<&str> = [own, query].into_iter().filter(|part| !part.is_empty()).collect();
-    let mark = if both.is_empty() { "" } else { "?" };
-    format!("{}{mark}{}", kind.collection, both.join("&"))
-}
-
-/// A whole object around its content.
-fn named(place: Place<'_>, mut content: Value) -> Value {
-    content["apiVersion"] = Value::from(place.kind.api_version.clone());
-    content["kind"] = Value::from(place.kind.name.clone());
-    content["metadata"]["name"] = Value::from(place.object_name());
-    if place.kind.cluster_wide {
-        content["metadata"]["labels"]["run"] = Value::from("$ns");
+/// A request without anything but its action.
+fn request(action: String) -> Step {
+    Step {
+        action,
+        ..Step::default()
     }
-    content
 }
 
-impl<'a> Generator<'a> {
+impl Generator<'_> {
     fn next(&mut self) -> Step {
-        self.step += 1;
-        let kind = self.kinds[self.rng.usize(..self.kinds.len())];
-        let name = NAMES[self.rng.usize(..NAMES.len())];
+        self.draw.next_step();
+        let kind = *self.draw.pick(&self.kinds);
+        let name = *self.draw.pick(&NAMES);
         let place = Place { kind, name };
         let known = (kind.name.clone(), name);
-        if !self.made.contains(&known) && self.one_in(2) {
+        if !self.made.contains(&known) && self.draw.one_in(2) {
             self.made.push(known);
-            return if self.one_in(3) {
-                self.apply(place, "")
+            return if self.draw.one_in(3) {
+                self.draw.apply(place)
             } else {
-                self.create(place)
+                self.draw.create(place)
             };
         }
-        match self.rng.usize(..100) {
-            0..5 => self.create(place),
-            5..20 => self.update(place),
-            20..33 => self.merge(place),
-            33..41 => self.json(place),
-            41..48 => self.strategic(place),
-            48..67 => self.apply(place, ""),
-            67..79 if !kind.status.is_empty() => self.status(place),
-            79..84 if !kind.special.is_empty() => self.special(place),
+        match self.draw.number(100) {
+            0..5 => self.draw.create(place),
+            5..20 => self.draw.update(place),
+            20..33 => self.draw.merge(place),
+            33..41 => self.draw.json(place),
+            41..48 => self.draw.strategic(place),
+            48..67 => self.draw.apply(place),
+            67..79 if !kind.status.is_empty() => self.draw.status(place),
+            79..84 if !kind.special.is_empty() => self.draw.special(place),
             84..92 => {
                 self.made.retain(|made| *made != known);
-                self.delete(place)
+                self.draw.delete(place)
             }
-            92..93 => self.delete_collection(place),
-            93..98 => self.list(place),
-            _ => Step {
-                action: format!("GET {}", place.path()),
-                ..Step::default()
-            },
-        }
-    }
-
-    fn one_in(&mut self, chances: usize) -> bool {
-        self.rng.usize(..chances) == 0
-    }
-
-    fn pick<'b, T>(&mut self, from: &'b [T]) -> &'b T {
-        &from[self.rng.usize(..from.len())]
-    }
-
-    fn request(&mut self, place: Place<'_>, method: &str, path: &str, query: &[String]) -> Step {
-        let mut query: Vec<String> = query.to_vec();
-        if self.one_in(12) {
-            query.push("dryRun=All".to_owned());
-        }
-        if self.one_in(8) {
-            query.push(format!("fieldValidation={}", self.pick(&["Strict", "Warn", "Ignore"])));
-        }
-        let mark = if query.is_empty() { "" } else { "?" };
-        let action = format!("{method} {path}{mark}{}", query.join("&"));
-        Step {
-            action,
-            keep: Some(place.slot(self.step)),
-            ..Step::default()
-        }
-    }
-
-    fn manager(&mut self) -> Vec<String> {
-        if self.one_in(3) {
-            Vec::new()
-        } else {
-            vec![format!("fieldManager=m{}", self.rng.usize(1..=3))]
-        }
-    }
-
-    /// Some pieces on top of a base; `clear` lets some become null.
-    fn content(&mut self, base: &Value, kind: &Kind, clear: bool) -> Value {
-        let mut content = base.clone();
-        if content.is_null() {
-            content = json!({});
-        }
-        let places: Vec<&String> = kind.pieces.keys().collect();
-        for _ in 0..self.rng.usize(..4) {
-            let place = *self.pick(&places);
-            let value = if clear && self.one_in(4) {
-                Value::Null
-            } else {
-                self.pick(&kind.pieces[place]).clone()
-            };
-            put(&mut content, place, value);
-        }
-        self.metadata(&mut content, clear);
-        content
-    }
-
-    fn metadata(&mut self, content: &mut Value, clear: bool) {
-        for (key, values) in [("app", ["x", "y"]), ("tier", ["front", "back"])] {
-            if self.one_in(3) {
-                let value = if clear && self.one_in(3) {
-                    Value::Null
-                } else {
-                    json!(self.pick(&values))
-                };
-                put(content, &format!("/metadata/labels/{key}"), value);
+            92..93 => {
+                self.made.retain(|(made, _)| *made != kind.name);
+                request(format!("DELETE {}", everything(kind, "")))
             }
-        }
-        if self.one_in(6) {
-            let value = *self.pick(&["1", "2"]);
-            put(content, "/metadata/annotations/note", json!(value));
-        }
-        if self.one_in(8) {
-            let finalizers = self
-                .pick(&[
-                    json!(["x.y/one"]),
-                    json!(["x.y/one", "x.y/two"]),
-                    json!([]),
-                    json!(["bad"]),
-                ])
-                .clone();
-            put(content, "/metadata/finalizers", finalizers);
-        }
-        if self.one_in(30) {
-            put(content, "/surplus", json!(1));
+            93..98 => self.draw.list(place),
+            _ => request(format!("GET {}", place.path())),
         }
     }
-
-    /// The revision of an earlier answer, mostly the last one.
-    fn revision(&mut self, place: Place<'_>) -> Value {
-        let turn = self.rng.usize(..2);
-        Value::from(format!("${{{}.metadata.resourceVersion}}", place.slot(turn)))
-    }
-
-    fn create(&mut self, place: Place<'_>) -> Step {
-        let body = self.content(&place.kind.required, place.kind, false);
-        let query = self.manager();
-        let step = self.request(place, "POST", &place.kind.collection, &query);
-        Step {
-            body: Some(named(place, body)),
-            ..step
-        }
-    }
-
-    fn update(&mut self, place: Place<'_>) -> Step {
-        let query = self.manager();
-        let step = self.request(place, "PUT", &place.path(), &query);
-        // As a controller does it: what was read, changed, and sent back whole.
-        let body = if self.one_in(2) {
-            let change = self.content(&json!({}), place.kind, true);
-            json!({"$of": place.slot(self.rng.usize(..2)), "$with": change})
-        } else {
-            let mut body = self.content(&place.kind.required, place.kind, false);
-            if self.one_in(2) {
-                body["metadata"]["resourceVersion"] = self.revision(place);
-            }
-            named(place, body)
-        };
-        Step {
-            body: Some(body),
-            ..step
-        }
-    }
-
-    fn merge(&mut self, place: Place<'_>) -> Step {
-        let query = self.manager();
-        let mut patch = self.content(&json!({}), place.kind, true);
-        if self.one_in(6) {
-            patch["metadata"]["resourceVersion"] = self.revision(place);
-        }
-        let step = self.request(place, "PATCH", &place.path(), &query);
-        Step {
-            merge: Some(patch),
-            ..step
-        }
-    }
-
-    fn json(&mut self, place: Place<'_>) -> Step {
-        let query = self.manager();
-        let patch = if self.one_in(2) {
-            self.pick(&place.kind.json).clone()
-        } else {
-            let pieces: Vec<_> = place.kind.pieces.iter().collect();
-            let operations = (0..self.rng.usize(1..=2)).map(|_| {
-                let (at, values) = *self.pick(&pieces);
-                let value = self.pick(values).clone();
-                match self.rng.usize(..6) {
-                    0 => json!({"op": "remove", "path": at}),
-                    1 => json!({"op": "test", "path": at, "value": value}),
-                    2 => json!({"op": "replace", "path": at, "value": value}),
-                    _ => json!({"op": "add", "path": at, "value": value}),
-                }
-            });
-            operations.collect()
-        };
-        let step = self.request(place, "PATCH", &place.path(), &query);
-        Step {
-            json: Some(patch),
-            ..step
-        }
-    }
-
-    fn strategic(&mut self, place: Place<'_>) -> Step {
-        let query = self.manager();
-        let patch = if self.one_in(2) {
-            self.pick(&place.kind.strategic).clone()
-        } else {
-            self.content(&json!({}), place.kind, true)
-        };
-        let step = self.request(place, "PATCH", &place.path(), &query);
-        Step {
-            strategic: Some(patch),
-            ..step
-        }
-    }
-
-    fn apply_query(&mut self) -> Vec<String> {
-        let mut query = vec![format!("fieldManager=m{}", self.rng.usize(1..=3))];
-        if self.one_in(3) {
-            query.push("force=true".to_owned());
-        }
-        query
-    }
-
-    fn apply(&mut self, place: Place<'_>, suffix: &str) -> Step {
-        let query = self.apply_query();
-        let base = if self.one_in(3) {
-            json!({})
-        } else {
-            place.kind.applied.clone()
-        };
-        let mut body = self.content(&base, place.kind, false);
-        if self.one_in(12) {
-            body["metadata"]["resourceVersion"] = self.revision(place);
-        }
-        let step = self.request(place, "PATCH", &format!("{}{suffix}", place.path()), &query);
-        Step {
-            apply: Some(named(place, body)),
-            ..step
-        }
-    }
-
-    fn status(&mut self, place: Place<'_>) -> Step {
-        let target = format!("{}/status", place.path());
-        let mut content = json!({});
-        let pieces: Vec<_> = place.kind.status.iter().collect();
-        for _ in 0..self.rng.usize(1..=3) {
-            let (at, values) = *self.pick(&pieces);
-            let value = if self.one_in(8) {
-                Value::Null
-            } else {
-                self.pick(values).clone()
-            };
-            put(&mut content, at, value);
-        }
-        if self.one_in(6) {
-            // Must stay without effect.
-            content = merged(content, self.content(&json!({}), place.kind, false));
-        }
-        let manager = self.manager();
-        match self.rng.usize(..10) {
-            0..3 => {
-                let query = self.apply_query();
-                Step {
-                    apply: Some(named(place, content)),
-                    ..self.request(place, "PATCH", &target, &query)
-                }
-            }
-            3..5 => {
-                let body = json!({"$of": place.slot(self.rng.usize(..2)), "$with": content});
-                Step {
-                    body: Some(body),
-                    ..self.request(place, "PUT", &target, &manager)
-                }
-            }
-            5..7 if !place.kind.strategic_status.is_empty() => {
-                let patch = self.pick(&place.kind.strategic_status).clone();
-                Step {
-                    strategic: Some(patch),
-                    ..self.request(place, "PATCH", &target, &manager)
-                }
-            }
-            _ => Step {
-                merge: Some(content),
-                ..self.request(place, "PATCH", &target, &manager)
-            },
-        }
-    }
-
-    fn special(&mut self, place: Place<'_>) -> Step {
-        let mut step = self.pick(&place.kind.special).clone();
-        let fill = |text: &str| {
-            text.replace("$object", &place.path())
-                .replace("$name", &place.object_name())
-        };
-        step.action = fill(&step.action);
-        let refill = |value: &Value| serde_json::from_str(&fill(&value.to_string())).unwrap_or(Value::Null);
-        step.body = step.body.as_ref().map(refill);
-        step
-    }
-
-    fn delete(&mut self, place: Place<'_>) -> Step {
-        let mut options = Map::new();
-        if self.one_in(4) {
-            options.insert("gracePeriodSeconds".to_owned(), json!(*self.pick(&[0, 5, -1])));
-        }
-        if self.one_in(5) {
-            let policy = *self.pick(&["Background", "Foreground", "Orphan", "Sometimes"]);
-            options.insert("propagationPolicy".to_owned(), json!(policy));
-        }
-        if self.one_in(5) {
-            let turn = self.rng.usize(..2);
-            let preconditions = if self.one_in(2) {
-                json!({"resourceVersion": self.revision(place)})
-            } else {
-                json!({"uid": format!("${{{}.metadata.uid}}", place.slot(turn))})
-            };
-            options.insert("preconditions".to_owned(), preconditions);
-        }
-        let query = if self.one_in(12) { "?dryRun=All" } else { "" };
-        let body = (!options.is_empty()).then_some(Value::Object(options));
-        Step {
-            action: format!("DELETE {}{query}", place.path()),
-            body,
-            ..Step::default()
-        }
-    }
-
-    fn delete_collection(&mut self, place: Place<'a>) -> Step {
-        self.made.retain(|(kind, _)| *kind != place.kind.name);
-        Step {
-            action: format!("DELETE {}", everything(place.kind, "")),
-            ..Step::default()
-        }
-    }
-
-    fn list(&mut self, place: Place<'a>) -> Step {
-        let own = if place.kind.cluster_wide { "run%3D$ns," } else { "" };
-        let mut query = vec![match self.rng.usize(..5) {
-            0 => format!("labelSelector={own}app%3Dx"),
-            1 => format!("labelSelector={own}app%20notin%20%28x%29"),
-            2 => format!("labelSelector={own}tier"),
-            _ => everything(place.kind, "")
-                .split_once('?')
-                .map_or(String::new(), |(_, query)| query.to_owned()),
-        }];
-        // Other sequences run at the same time: whether there is more behind a page of cluster-wide objects is chance.
-        if self.one_in(3) && !place.kind.cluster_wide {
-            query.push("limit=1".to_owned());
-        }
-        if self.one_in(3) {
-            query.push(format!("fieldSelector=metadata.name%3D{}", place.object_name()));
-        }
-        query.retain(|part| !part.is_empty());
-        Step {
-            action: format!("GET {}?{}", place.kind.collection, query.join("&")),
-            ..Step::default()
-        }
-    }
-}
-
-fn merged(mut below: Value, above: Value) -> Value {
-    if let (Value::Object(below), Value::Object(above)) = (&mut below, above) {
-        below.extend(above);
-    }
-    below
 }
 
 #[cfg(test)]

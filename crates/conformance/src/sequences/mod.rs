@@ -1,7 +1,9 @@
 //! Random sequences of requests on both servers: made from seeds, run side by side in a few threads, and, where the servers disagree, cut down to
-//! the fewest steps that still show it. What requests are about is `universe`, how they are drawn is `generate`.
+//! the fewest steps that still show it. What requests are about is `universe`, which one is next is `generate`, how it is drawn is
+//! `requests`.
 
 mod generate;
+mod requests;
 mod universe;
 
 use std::{
