@@ -7,7 +7,11 @@ pub const CLUSTER_UPGRADE: &str = "afloat.dev/cluster-upgrade";
 pub const UPGRADE_UID: &str = "afloat.dev/upgrade-uid";
 /// Name of the node an object is about.
 pub const NODE: &str = "afloat.dev/node";
-/// What a pod on a node does: a value of `afloat.dev/task`, `stage` or `upgrade`.
+/// Which attempt at its node a pod belongs to.
+pub const ATTEMPT: &str = "afloat.dev/attempt";
+/// On a Node, written by people: the group of workers it belongs to; `workers` where absent.
+pub const GROUP: &str = "afloat.dev/group";
+/// What a pod on a node does: `stage`, `upgrade` or `rollback`.
 pub const TASK: &str = "afloat.dev/task";
 
 /// Marks a Node as a control plane (kubeadm).

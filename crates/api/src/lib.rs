@@ -17,6 +17,7 @@ pub mod harvester;
 pub mod kubeadm;
 pub mod labels;
 pub mod names;
+pub mod node;
 pub mod reasons;
 
 mod resource;

@@ -75,6 +75,12 @@ pub enum Reason {
     WaitingForRancher,
     /// A hook was not acknowledged.
     WaitingForHook,
+    /// A custom gate is closed.
+    WaitingForGate,
+    /// The pods of the node would fit nowhere else now.
+    WaitingForCapacity,
+    /// A step asked to be tried again.
+    WaitingForStep,
 
     // What went wrong.
     /// The preflight found what stops the upgrade.
@@ -105,6 +111,10 @@ pub enum Reason {
     BundleUnavailable,
     /// The change cannot be made in place.
     NotInPlace,
+    /// The host undid its work by itself, because its API server or kubelet did not come back in time.
+    UndoneByHost,
+    /// An image cannot be pulled on the node.
+    ImagePullFailed,
 
     // What the preflight finds.
     /// The node does not report Ready.
@@ -135,6 +145,12 @@ pub enum Reason {
     BackupInProgress,
     /// Objects are used in a version that the target does not serve.
     RemovedApi,
+    /// With fewer than three control planes the API is away while one of them restarts.
+    ApiDowntime,
+    /// A part of the control plane does not work.
+    ControlPlaneUnhealthy,
+    /// Another upgrade of the same cluster is under way.
+    OtherUpgrade,
     /// Another controller is paused, or not paused, that has to be.
     ControllerPaused,
 }

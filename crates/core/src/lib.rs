@@ -8,6 +8,8 @@
 //! This is the room for everything that is judged rather than carried out: versions and the ways between them
 //! ([`version`]), and with them plan, order, gates, budget and explanation.
 
+pub mod action;
 pub mod version;
+pub mod view;
 
 pub use version::{KubernetesVersion, VersionError};

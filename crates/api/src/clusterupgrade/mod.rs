@@ -139,6 +139,14 @@ pub struct ClusterUpgradeSpec {
     /// When nodes may be disrupted; at any time where left out. A node that has begun is finished.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window: Option<Window>,
+    /// How workers are taken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workers: Option<WorkersOption>,
+    /// Conditions of your own on any objects: while one is not met, no further node starts.
+    #[schemars(length(max = 16))]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ::kube_core::ListMerge::Map(vec!["name".into()]))]
+    pub gates: Vec<Gate>,
     /// Warnings of the preflight that are accepted, each as `kind/name:Reason` or `kind/namespace/name:Reason`, as the
     /// preflight prints them.
     #[schemars(length(max = 32), inner(length(max = 512)))]

@@ -42,6 +42,43 @@ pub enum ProceedAfter {
     FirstNode,
 }
 
+/// How workers are taken.
+#[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkersOption {
+    /// Whether workers stop at every minor version, with a disruption for each. Otherwise they take up to three minor
+    /// versions in one disruption, as the skew policy of Kubernetes allows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub every_minor: Option<bool>,
+}
+
+/// A condition of your own: every object that is selected must meet it before another node starts.
+#[derive(Clone, Debug, Default, Deserialize, Eq, KubeSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(crates(kube_core = "::kube_core"))]
+pub struct Gate {
+    /// Name of the gate, as it is shown where it is waited for.
+    #[schemars(length(min = 1, max = 63))]
+    pub name: String,
+    /// Group and version of the objects, as `apps/v1`.
+    #[schemars(length(min = 1, max = 317))]
+    pub api_version: String,
+    /// Kind of the objects.
+    #[schemars(length(min = 1, max = 63))]
+    pub kind: String,
+    /// Namespace of the objects; all where left out.
+    #[schemars(length(min = 1, max = 63))]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Labels of the objects, as `app=shop,tier!=cache`; all objects where left out.
+    #[schemars(length(min = 1, max = 512))]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label_selector: Option<String>,
+    /// CEL expression on `object` that is true when the gate is open, as `object.status.ready == true`.
+    #[schemars(length(min = 1, max = 1024))]
+    pub expression: String,
+}
+
 /// Which nodes wait for a person before they are disrupted.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 pub struct NodeUpgradeOption {

@@ -200,6 +200,9 @@ pub struct NodeKubeadmUpgradeStatus {
     /// What the node waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_for: Option<Wait>,
+    /// What went wrong in this attempt, first cause; it stays while the node is put back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<Failure>,
     /// The states so far, with their times; the last 32.
     #[schemars(length(max = 32))]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -225,6 +228,25 @@ pub struct NodeKubeadmUpgradeStatus {
     #[schemars(schema_with = "crate::schema::conditions")]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
+}
+
+/// What went wrong on a node.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Failure {
+    /// The state in which it went wrong.
+    pub state: NodeState,
+    /// Stable word for the cause; `Deferred` where the node was only put back to be taken later.
+    #[schemars(length(min = 1, max = 128))]
+    pub reason: String,
+    /// The cause in a sentence, and what helps.
+    #[schemars(length(max = 1024))]
+    pub message: String,
+    /// When.
+    pub at: Time,
+    /// The object to look at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blocked_by: Option<ObjectRef>,
 }
 
 /// What became of one step.

@@ -1,0 +1,142 @@
+//! What the core sees of a cluster: typed, reduced, in a fixed order. Whoever keeps it up to date (the operator by its
+//! watches, the simulator by its storage) puts objects in and takes them out; the core only reads.
+
+mod ids;
+mod node;
+mod pod;
+mod scheduling;
+mod workload;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use afloat_api::{ClusterUpgrade, ControlPlaneKubeadmUpgrade, NodeKubeadmUpgrade, WorkersKubeadmUpgrade};
+
+pub use ids::{Key, NodeName, Revision, Target, Uid};
+pub use node::{ControlPlaneHealth, EtcdMember, Health, Node, Ready, Wish};
+pub use pod::{Component, ContainerEnd, ContainerReport, Ending, Pod, PodPhase, StaticPart, TaskReport};
+pub use scheduling::{
+    Claim, Labels, Operator, Owner, PodShape, PodTerm, Requirement, Resources, Selector, Spread, Taint, TaintEffect,
+    Toleration,
+};
+pub use workload::{GateState, PodBudget, Workload, WorkloadKind};
+
+/// A cluster at some moment; different kinds may be of different moments, as caches are.
+#[derive(Clone, Debug, Default)]
+pub struct View {
+    pub nodes: BTreeMap<NodeName, Arc<Node>>,
+    pods: BTreeMap<Key, Arc<Pod>>,
+    pods_by_node: BTreeMap<NodeName, BTreeSet<Key>>,
+    /// What the pods of a node ask for, kept as pods come and go: a scan of all pods would cost every decision.
+    used: BTreeMap<NodeName, Resources>,
+    pub budgets: BTreeMap<Key, Arc<PodBudget>>,
+    pub workloads: BTreeMap<(WorkloadKind, Key), Arc<Workload>>,
+    pub claims: BTreeMap<Key, Arc<Claim>>,
+
+    pub upgrades: BTreeMap<Key, Arc<ClusterUpgrade>>,
+    pub control_planes: BTreeMap<Key, Arc<ControlPlaneKubeadmUpgrade>>,
+    pub workers: BTreeMap<Key, Arc<WorkersKubeadmUpgrade>>,
+    pub node_upgrades: BTreeMap<Key, Arc<NodeKubeadmUpgrade>>,
+
+    /// Probed and told, not read from an API object.
+    pub health: Health,
+    /// The node that holds the virtual address of the API server, where there is one.
+    pub vip_holder: Option<NodeName>,
+    /// Custom gates of upgrades, by their name.
+    pub gates: BTreeMap<(Key, Arc<str>), GateState>,
+    /// Upgrader images by version, as the ConfigMap `afloat-upgrader-images` says.
+    pub images: BTreeMap<crate::version::KubernetesVersion, Arc<str>>,
+    /// kubeadm's `ClusterConfiguration` (ConfigMap `kubeadm-config`), as YAML.
+    pub kubeadm_config: Option<Arc<str>>,
+    /// The namespace the operator runs in: ClusterUpgrades without `clusterRef` are heeded only there, and its pods are made there.
+    pub home: Arc<str>,
+}
+
+impl View {
+    pub fn put_pod(&mut self, pod: Arc<Pod>) {
+        if let Some(before) = self.pods.insert(pod.key.clone(), Arc::clone(&pod)) {
+            self.leave(&before);
+        }
+        if let Some(node) = &pod.node {
+            self.pods_by_node
+                .entry(node.clone())
+                .or_default()
+                .insert(pod.key.clone());
+            if !pod.phase.finished() {
+                self.used.entry(node.clone()).or_default().add(&pod.shape.requests);
+            }
+        }
+    }
+
+    pub fn remove_pod(&mut self, key: &Key) -> Option<Arc<Pod>> {
+        let pod = self.pods.remove(key)?;
+        self.leave(&pod);
+        Some(pod)
+    }
+
+    fn leave(&mut self, pod: &Pod) {
+        let Some(node) = &pod.node else { return };
+        if let Some(keys) = self.pods_by_node.get_mut(node) {
+            keys.remove(&pod.key);
+            if keys.is_empty() {
+                self.pods_by_node.remove(node);
+            }
+        }
+        if !pod.phase.finished()
+            && let Some(used) = self.used.get_mut(node)
+        {
+            used.subtract(&pod.shape.requests);
+        }
+    }
+
+    /// What the pods of a node ask for together, finished ones left out.
+    pub fn used_on(&self, node: &NodeName) -> Option<&Resources> {
+        self.used.get(node)
+    }
+
+    pub fn pod(&self, key: &Key) -> Option<&Arc<Pod>> {
+        self.pods.get(key)
+    }
+
+    /// All pods, by namespace and name.
+    pub fn pods(&self) -> impl ExactSizeIterator<Item = &Arc<Pod>> {
+        self.pods.values()
+    }
+
+    /// The pods of one node, by namespace and name.
+    pub fn pods_on(&self, node: &NodeName) -> impl Iterator<Item = &Arc<Pod>> {
+        self.pods_by_node
+            .get(node)
+            .into_iter()
+            .flatten()
+            .filter_map(|key| self.pods.get(key))
+    }
+
+    /// The budgets that count for a pod.
+    pub fn budgets_of(&self, pod: &Pod) -> impl Iterator<Item = &Arc<PodBudget>> {
+        let namespace = Arc::clone(&pod.key.namespace);
+        let first = Key {
+            namespace: Arc::clone(&namespace),
+            name: Arc::from(""),
+        };
+        self.budgets
+            .range(first..)
+            .map(|(_, budget)| budget)
+            .take_while(move |budget| budget.key.namespace == namespace)
+            .filter(|budget| budget.selector.matches(&pod.shape.labels))
+    }
+
+    pub fn control_plane_nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
+        self.nodes.values().filter(|node| node.control_plane)
+    }
+
+    pub fn worker_nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
+        self.nodes.values().filter(|node| !node.control_plane)
+    }
+
+    /// The static parts of a node.
+    pub fn static_parts<'a>(&'a self, node: &NodeName) -> impl Iterator<Item = (&'a Arc<Pod>, &'a StaticPart)> {
+        self.pods_on(node)
+            .filter_map(|pod| pod.static_part.as_ref().map(|part| (pod, part)))
+    }
+}
