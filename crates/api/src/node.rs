@@ -99,12 +99,6 @@ impl NodePlan {
                 problem: "is not set".to_owned(),
             })
         };
-        fn read<T: std::str::FromStr>(name: &'static str, text: &str) -> Result<T, NotAPlan> {
-            text.parse().map_err(|_| NotAPlan {
-                name,
-                problem: format!("says {text:?}, which is no value it can have"),
-            })
-        }
         let list = |name: &str| -> Vec<String> {
             let text = lookup(name).unwrap_or_default();
             text.split(',')
@@ -128,6 +122,13 @@ impl NodePlan {
             undo_after_seconds: read("AFLOAT_UNDO_AFTER_SECONDS", &must("AFLOAT_UNDO_AFTER_SECONDS")?)?,
         })
     }
+}
+
+fn read<T: std::str::FromStr>(name: &'static str, text: &str) -> Result<T, NotAPlan> {
+    text.parse().map_err(|_| NotAPlan {
+        name,
+        problem: format!("says {text:?}, which is no value it can have"),
+    })
 }
 
 /// What a step has to say when its container ends: its termination message, as JSON, at most 4096 bytes.
