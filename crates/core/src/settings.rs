@@ -19,6 +19,7 @@ const DRAIN_TIMEOUT: i32 = 1800;
 const ZONE: &str = afloat_api::labels::ZONE;
 
 /// A ClusterUpgrade's spec after validation.
+#[allow(clippy::struct_excessive_bools, reason = "each is a switch of its own in the spec")]
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     pub to: KubernetesVersion,

@@ -54,9 +54,7 @@ pub struct View {
 
 impl View {
     pub fn put_pod(&mut self, pod: Arc<Pod>) {
-        if let Some(before) = self.pods.insert(pod.key.clone(), Arc::clone(&pod)) {
-            self.leave(&before);
-        }
+        self.remove_pod(&pod.key);
         if let Some(node) = &pod.node {
             self.pods_by_node
                 .entry(node.clone())
@@ -66,6 +64,7 @@ impl View {
                 self.used.entry(node.clone()).or_default().add(&pod.shape.requests);
             }
         }
+        self.pods.insert(pod.key.clone(), pod);
     }
 
     pub fn remove_pod(&mut self, key: &Key) -> Option<Arc<Pod>> {
