@@ -4,6 +4,8 @@
 pub const PAUSE: &str = "afloat.dev/pause";
 /// On a Node: `defer` or `rollback`, what a person asks for it. The operator removes it once it has recorded it.
 pub const WISH: &str = "afloat.dev/wish";
+/// On a NodeKubeadmUpgrade: a [`crate::Reason`], why it is put back.
+pub const BECAUSE: &str = "afloat.dev/because";
 /// On a Node: uid of the upgrade that cordoned it. Only a node with it is uncordoned at the end.
 pub const CORDONED_BY: &str = "afloat.dev/cordoned-by";
 /// On an object that was paused for an upgrade: uid of the upgrade. Only an object with it is resumed at the end.

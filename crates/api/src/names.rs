@@ -7,6 +7,11 @@ const LONGEST: usize = 63;
 /// Finalizer of the objects that must not go before what they changed is put back.
 pub const FINALIZER: &str = "afloat.dev/cleanup";
 
+/// The Lease that says which ClusterUpgrade may work on the cluster.
+pub const LOCK: &str = "afloat-upgrade";
+/// The ConfigMap that says which upgrader image belongs to which version.
+pub const IMAGES: &str = "afloat-upgrader-images";
+
 /// Name of a node's `NodeKubeadmUpgrade`: the node, the beginning of the uid of its group's object, and a digest of the
 /// Node's own uid, since a machine may come back under its name as another one. The label [`crate::labels::UPGRADE_UID`] and
 /// `spec.node.uid` hold both in full and have the last word.

@@ -69,6 +69,18 @@ pub enum Action {
         target: Target,
         desired: DesiredNodeState,
         attempt: i32,
+        /// Why a node is put back (annotation `afloat.dev/because`, in the same write); removed where `None`.
+        because: Option<Reason>,
+    },
+    /// One upgrade of a cluster at a time: the lease `afloat-upgrade` says whose. Taken by creating it; whoever finds it
+    /// there waits.
+    TakeLock {
+        namespace: Arc<str>,
+        holder: Uid,
+    },
+    /// Gives it back: deletes it.
+    ReleaseLock {
+        lock: Target,
     },
     /// Makes a node unschedulable and says for which upgrade, in one write.
     Cordon {
@@ -125,6 +137,8 @@ impl Action {
             Self::SetControlPlaneMachines { .. } => "set-control-plane-machines",
             Self::SetWorkersMachines { .. } => "set-workers-machines",
             Self::SetDesired { .. } => "set-desired",
+            Self::TakeLock { .. } => "take-lock",
+            Self::ReleaseLock { .. } => "release-lock",
             Self::Cordon { .. } => "cordon",
             Self::Uncordon { .. } => "uncordon",
             Self::PauseNode { .. } => "pause-node",

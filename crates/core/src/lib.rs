@@ -9,6 +9,7 @@
 //! ([`version`]), and with them plan, order, gates, budget and explanation.
 
 pub mod action;
+pub mod objects;
 pub mod settings;
 pub mod version;
 pub mod view;

@@ -36,8 +36,11 @@ pub struct View {
     pub upgrades: BTreeMap<Key, Arc<ClusterUpgrade>>,
     pub control_planes: BTreeMap<Key, Arc<ControlPlaneKubeadmUpgrade>>,
     pub workers: BTreeMap<Key, Arc<WorkersKubeadmUpgrade>>,
-    pub node_upgrades: BTreeMap<Key, Arc<NodeKubeadmUpgrade>>,
+    node_upgrades: BTreeMap<Key, Arc<NodeKubeadmUpgrade>>,
+    node_upgrades_by_node: BTreeMap<NodeName, BTreeSet<Key>>,
 
+    /// The lease `afloat-upgrade` in the operator's namespace: which upgrade may work on the cluster.
+    pub lock: Option<Lock>,
     /// Probed and told, not read from an API object.
     pub health: Health,
     /// The node that holds the virtual address of the API server, where there is one.
@@ -50,6 +53,14 @@ pub struct View {
     pub kubeadm_config: Option<Arc<str>>,
     /// The namespace the operator runs in: ClusterUpgrades without `clusterRef` are heeded only there, and its pods are made there.
     pub home: Arc<str>,
+}
+
+/// Whose turn it is on the cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Lock {
+    pub target: Target,
+    /// Uid of the ClusterUpgrade (`spec.holderIdentity`).
+    pub holder: Uid,
 }
 
 impl View {
@@ -91,6 +102,41 @@ impl View {
     /// What the pods of a node ask for together, finished ones left out.
     pub fn used_on(&self, node: &NodeName) -> Option<&Resources> {
         self.used.get(node)
+    }
+
+    pub fn put_node_upgrade(&mut self, key: Key, upgrade: Arc<NodeKubeadmUpgrade>) {
+        // The node of an upgrade never changes: its CRD sees to it.
+        self.node_upgrades_by_node
+            .entry(NodeName::from(upgrade.spec.node.name.as_str()))
+            .or_default()
+            .insert(key.clone());
+        self.node_upgrades.insert(key, upgrade);
+    }
+
+    pub fn remove_node_upgrade(&mut self, key: &Key) -> Option<Arc<NodeKubeadmUpgrade>> {
+        let upgrade = self.node_upgrades.remove(key)?;
+        if let Some(keys) = self.node_upgrades_by_node.get_mut(upgrade.spec.node.name.as_str()) {
+            keys.remove(key);
+        }
+        Some(upgrade)
+    }
+
+    /// All upgrades of nodes, by namespace and name.
+    pub fn node_upgrades(&self) -> &BTreeMap<Key, Arc<NodeKubeadmUpgrade>> {
+        &self.node_upgrades
+    }
+
+    pub fn node_upgrade(&self, key: &Key) -> Option<&Arc<NodeKubeadmUpgrade>> {
+        self.node_upgrades.get(key)
+    }
+
+    /// The upgrades of one node, of whatever group.
+    pub fn node_upgrades_of(&self, node: &str) -> impl Iterator<Item = (&Key, &Arc<NodeKubeadmUpgrade>)> {
+        self.node_upgrades_by_node
+            .get(node)
+            .into_iter()
+            .flatten()
+            .filter_map(|key| self.node_upgrades.get_key_value(key))
     }
 
     pub fn pod(&self, key: &Key) -> Option<&Arc<Pod>> {

@@ -1,0 +1,162 @@
+//! Small questions to our own API objects that several decisions ask: which object in which state, owned by whom, how far.
+
+use std::str::FromStr as _;
+
+use afloat_api::kubeadm::DesiredNodeState;
+use afloat_api::{NodeKubeadmUpgrade, NodeState, Reason};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
+
+use crate::settings::controller;
+use crate::view::{Key, Revision, Target, Uid};
+
+/// Namespace and name.
+pub fn key_of(meta: &ObjectMeta) -> Key {
+    Key::new(
+        meta.namespace.as_deref().unwrap_or_default(),
+        meta.name.as_deref().unwrap_or_default(),
+    )
+}
+
+pub fn uid_of(meta: &ObjectMeta) -> Uid {
+    Uid::from(meta.uid.as_deref().unwrap_or_default())
+}
+
+/// The object in the state it was seen in.
+pub fn target_of(meta: &ObjectMeta) -> Target {
+    let revision = meta.resource_version.as_deref().and_then(|text| text.parse().ok());
+    Target {
+        key: key_of(meta),
+        uid: uid_of(meta),
+        revision: Revision(revision.unwrap_or_default()),
+    }
+}
+
+/// Whether `meta` is controlled by the object with this uid.
+pub fn owned_by(meta: &ObjectMeta, uid: &str) -> bool {
+    controller(meta.owner_references.as_deref()).is_some_and(|owner| owner.uid == uid)
+}
+
+/// How one node's upgrade stands, in the words decisions are made with.
+#[derive(Clone, Copy, Debug)]
+pub struct Standing<'a> {
+    pub upgrade: &'a NodeKubeadmUpgrade,
+}
+
+impl<'a> Standing<'a> {
+    pub fn of(upgrade: &'a NodeKubeadmUpgrade) -> Self {
+        Self { upgrade }
+    }
+
+    /// The state of the attempt that is asked for; a status of an earlier attempt says nothing about it.
+    pub fn state(self) -> NodeState {
+        match &self.upgrade.status {
+            Some(status) if status.attempt == Some(self.upgrade.spec.attempt) => status.state.unwrap_or_default(),
+            _ => NodeState::Pending,
+        }
+    }
+
+    /// When it came into this state.
+    pub fn since(self) -> Option<Timestamp> {
+        self.upgrade.status.as_ref()?.state_since.as_ref().map(|time| time.0)
+    }
+
+    pub fn desired(self) -> DesiredNodeState {
+        self.upgrade.spec.desired
+    }
+
+    pub fn node(self) -> &'a str {
+        &self.upgrade.spec.node.name
+    }
+
+    pub fn node_uid(self) -> &'a str {
+        &self.upgrade.spec.node.uid
+    }
+
+    /// Why this attempt failed or was put back.
+    pub fn failure_reason(self) -> Option<Reason> {
+        let failure = self.upgrade.status.as_ref()?.failure.as_ref()?;
+        Reason::from_str(&failure.reason).ok()
+    }
+
+    pub fn succeeded(self) -> bool {
+        self.state() == NodeState::Succeeded
+    }
+
+    /// This attempt is over: at the target, put back, or stuck where only a person can help.
+    pub fn ended(self) -> bool {
+        match self.state() {
+            NodeState::Succeeded => self.desired() != DesiredNodeState::RolledBack,
+            NodeState::RolledBack => true,
+            NodeState::Failed => self.failure_is_final(),
+            _ => false,
+        }
+    }
+
+    /// Failed and nothing follows by itself.
+    fn failure_is_final(self) -> bool {
+        matches!(self.failure_reason(), Some(Reason::RollbackFailed | Reason::ObjectGone))
+    }
+
+    /// Put back only to be taken later.
+    pub fn deferred(self) -> bool {
+        self.state() == NodeState::RolledBack && self.failure_reason() == Some(Reason::Deferred)
+    }
+
+    /// Set aside: it failed, or a person had it undone, and it is not tried again.
+    pub fn set_aside(self) -> bool {
+        self.ended() && !self.succeeded() && !self.deferred()
+    }
+
+    /// Counts against `maxFailed`: what a person asked for, or a machine that left, does not.
+    pub fn failed(self) -> bool {
+        self.set_aside()
+            && !matches!(
+                self.failure_reason(),
+                Some(Reason::ObjectGone | Reason::RolledBack | Reason::Aborted)
+            )
+    }
+
+    /// Everything it needs is there and nothing was begun.
+    pub fn ready_to_go(self) -> bool {
+        matches!(self.state(), NodeState::Staged | NodeState::Paused)
+    }
+
+    /// Something was or may be done to the node in this attempt, and it is not over.
+    pub fn in_flight(self) -> bool {
+        !self.ended()
+            && (self.desired() != DesiredNodeState::Staged
+                || !matches!(
+                    self.state(),
+                    NodeState::Pending | NodeState::Staging | NodeState::Staged | NodeState::Paused
+                ))
+    }
+}
+
+/// Sets a condition; the time of the last transition stays while the status does.
+pub fn set_condition(
+    conditions: &mut Vec<Condition>,
+    type_: &str,
+    status: bool,
+    reason: Reason,
+    message: &str,
+    (now, generation): (Timestamp, Option<i64>),
+) {
+    let word = if status { "True" } else { "False" };
+    let since = conditions
+        .iter()
+        .find(|condition| condition.type_ == type_ && condition.status == word)
+        .map_or(Time(now), |condition| condition.last_transition_time.clone());
+    let condition = Condition {
+        type_: type_.to_owned(),
+        status: word.to_owned(),
+        reason: reason.to_string(),
+        message: message.to_owned(),
+        last_transition_time: since,
+        observed_generation: generation,
+    };
+    match conditions.iter_mut().find(|existing| existing.type_ == type_) {
+        Some(existing) => *existing = condition,
+        None => conditions.push(condition),
+    }
+}
