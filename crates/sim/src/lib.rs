@@ -21,6 +21,7 @@ pub mod scheduler;
 pub mod select;
 #[cfg(test)]
 mod testing;
+pub mod tier1;
 pub mod view;
 pub mod workload;
 pub mod world;
