@@ -9,9 +9,12 @@
 //! ([`version`]), and with them plan, order, gates, budget and explanation.
 
 pub mod action;
+pub mod gates;
 pub mod objects;
+pub mod plan;
 pub mod settings;
 pub mod version;
 pub mod view;
+pub mod window;
 
 pub use version::{KubernetesVersion, VersionError};
