@@ -10,9 +10,12 @@
 
 pub mod action;
 pub mod gates;
+pub mod lifecycle;
 pub mod objects;
 pub mod plan;
 pub mod settings;
+#[cfg(test)]
+mod testing;
 pub mod version;
 pub mod view;
 pub mod window;

@@ -1,0 +1,129 @@
+//! The life of one node, from `Pending` to `Succeeded` or back to how it was: what follows now from what is seen of its
+//! NodeKubeadmUpgrade, its Node and its pods. Which node may begin, and when, is the judge's; what a step does on the machine
+//! is in `afloat-node`.
+//!
+//! Whatever is done to a node is preceded by a write to the status of its NodeKubeadmUpgrade in the same turn: that write carries
+//! the revision, so that whoever decides on an out-of-date view is refused before it has touched anything.
+
+mod begin;
+mod conditions;
+mod drain;
+mod pods;
+mod rollback;
+mod staging;
+mod turn;
+mod upgrading;
+mod verify;
+
+#[cfg(test)]
+mod tests;
+
+use afloat_api::kubeadm::DesiredNodeState;
+use afloat_api::{NodeState, Reason};
+use jiff::Timestamp;
+
+use crate::action::{Action, Decision};
+use crate::objects::target_of;
+use crate::view::{Key, View};
+use turn::Turn;
+
+/// What follows for the NodeKubeadmUpgrade with this key.
+pub fn decide_node(view: &View, key: &Key, now: Timestamp) -> Decision {
+    let Some(upgrade) = view.node_upgrade(key) else {
+        return Decision::default();
+    };
+    let mut turn = Turn::new(view, upgrade, now);
+    live(&mut turn);
+    turn.finish()
+}
+
+fn live(turn: &mut Turn<'_>) {
+    let Some(node) = turn.node else {
+        return without_node(turn);
+    };
+    if turn.deleting() && turn.at_rest() {
+        if !turn.uncordon(node) {
+            release(turn);
+        }
+        return;
+    }
+    if turn.attempt() < turn.upgrade.spec.attempt && turn.at_rest() {
+        begin::attempt(turn, node);
+    }
+    turn.remove_finished_pods();
+    if turn.must_go_back() {
+        return rollback::begin(turn, node);
+    }
+    match turn.state() {
+        NodeState::Pending => staging::pending(turn, node),
+        NodeState::Staging => staging::staging(turn),
+        NodeState::Staged | NodeState::Paused => begin::staged(turn, node),
+        NodeState::Draining => begin::draining(turn, node),
+        NodeState::StandingAside | NodeState::Upgrading => upgrading::upgrading(turn, node),
+        NodeState::Verifying => verify::verifying(turn, node),
+        NodeState::Failed => rollback::failed(turn, node),
+        NodeState::RollingBack => rollback::rolling_back(turn, node),
+        // Ended; the others are Rancher's.
+        _ => {}
+    }
+}
+
+/// The machine left the cluster, or another one came under its name: there is nothing to put back, and what we had there must
+/// not run on its successor.
+fn without_node(turn: &mut Turn<'_>) {
+    if turn.deleting() {
+        return release(turn);
+    }
+    turn.remove_all_pods();
+    let settled = matches!(turn.state(), NodeState::Succeeded | NodeState::RolledBack);
+    let asked_again = turn.attempt() < turn.upgrade.spec.attempt;
+    if (settled || turn.failed_for_good()) && !asked_again {
+        return;
+    }
+    turn.status.attempt = Some(turn.upgrade.spec.attempt);
+    turn.status.failure = None;
+    let name = &turn.upgrade.spec.node.name;
+    let message = format!(
+        "node {name} with uid {} is not in the cluster any more; a machine that joins anew gets an upgrade of its own",
+        turn.upgrade.spec.node.uid
+    );
+    turn.fail(Reason::ObjectGone, &message, Some(turn.node_ref()));
+}
+
+fn release(turn: &mut Turn<'_>) {
+    let finalizers = turn.upgrade.metadata.finalizers.as_deref().unwrap_or_default();
+    if finalizers.iter().any(|name| name == afloat_api::names::FINALIZER) {
+        let target = target_of(&turn.upgrade.metadata);
+        turn.instead_of_status(Action::RemoveNodeFinalizer { target });
+    }
+}
+
+impl Turn<'_> {
+    /// Undoing is asked for, by whoever: through `desired`, by deleting the object, or by a new attempt while one goes on.
+    fn must_go_back(&self) -> bool {
+        let ended = match self.state() {
+            NodeState::Succeeded => {
+                return self.upgrade.spec.desired == DesiredNodeState::RolledBack
+                    && self.attempt() == self.upgrade.spec.attempt;
+            }
+            NodeState::RolledBack | NodeState::RollingBack => true,
+            // What follows on a failure is the same undoing.
+            NodeState::Failed => true,
+            _ => false,
+        };
+        !ended
+            && (self.upgrade.spec.desired == DesiredNodeState::RolledBack
+                || self.deleting()
+                || self.attempt() < self.upgrade.spec.attempt)
+    }
+
+    /// Nothing is under way on the machine: not begun, or ended.
+    fn at_rest(&self) -> bool {
+        match self.state() {
+            NodeState::Pending | NodeState::Staging | NodeState::Staged | NodeState::Paused => true,
+            NodeState::Succeeded | NodeState::RolledBack => true,
+            NodeState::Failed => self.failed_for_good(),
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! The life of a node, state by state, in small worlds.
+
+mod happy;
