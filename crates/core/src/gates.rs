@@ -5,6 +5,7 @@
 use afloat_api::{ObjectRef, Reason};
 use jiff::Timestamp;
 
+use crate::capacity::Room;
 use crate::settings::Settings;
 use crate::view::{Component, ControlPlaneHealth, Key, Node, NodeName, Pod, StaticPart, View};
 
@@ -210,6 +211,17 @@ fn word(component: Component) -> &'static str {
     }
 }
 
+/// Whether a worker may be disrupted: the API works, the person's own conditions are met, and what runs on the node finds a
+/// place in `room`, from which the node is then taken. Hand in a room from which the nodes that hold a slot were taken before.
+pub fn worker(view: &View, node: &Node, upgrade: &Key, settings: &Settings, room: &mut Room<'_>) -> Gate {
+    api_server(view)?;
+    custom(view, upgrade, settings)?;
+    room.take(&node.name).map_err(|found| {
+        let message = found.to_string();
+        Closed::because(Reason::WaitingForCapacity, message, Some(found.workload))
+    })
+}
+
 /// Whether any API server works: without one, evictions and heartbeats fail, and a drain would only do harm.
 pub fn api_server(view: &View) -> Gate {
     let works = |node: &Node| {
@@ -264,7 +276,7 @@ pub(crate) fn pod_ref(pod: &Pod) -> ObjectRef {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::fixture::{Cluster, settings};
+    use crate::plan::fixture::{Cluster, GIB, resources, settings};
     use crate::view::GateState;
 
     /// What the gate says before cp-3 of a cluster with kube-vip, after something was done to it.
@@ -372,6 +384,24 @@ mod tests {
     fn p4_with_external_etcd_no_member_is_asked_for() {
         let external = Cluster::new(2, 0, "v1.35.4").with_external_etcd();
         assert_eq!(told_of(external, "cp-1", false, |_| {}), "open");
+    }
+
+    #[test]
+    fn a_worker_waits_for_room_and_takes_it_when_it_goes() {
+        let mut cluster = Cluster::new(1, 3, "v1.35.4");
+        cluster.node("cp-1", |node| node.unschedulable = true);
+        for name in ["worker-1", "worker-2", "worker-3"] {
+            cluster.run(&format!("on-{name}"), name, resources(1500, GIB), |_| {});
+        }
+        let (upgrade, settings) = (Key::new("afloat-system", "edge-1"), settings("v1.36.3"));
+        let mut room = Room::new(&cluster.view, &settings.accept);
+        let mut go = |name: &str| {
+            let node = &cluster.view.nodes[name];
+            worker(&cluster.view, node, &upgrade, &settings, &mut room).map_err(|closed| closed.reason)
+        };
+        assert_eq!(go("worker-1"), Ok(()));
+        assert_eq!(go("worker-2"), Err(Reason::WaitingForCapacity));
+        assert_eq!(go("worker-1"), Ok(()), "it has its room");
     }
 
     #[test]

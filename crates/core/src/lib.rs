@@ -9,10 +9,12 @@
 //! ([`version`]), and with them plan, order, gates, budget and explanation.
 
 pub mod action;
+pub mod capacity;
 pub mod gates;
 pub mod lifecycle;
 pub mod objects;
 pub mod plan;
+pub mod preflight;
 pub mod settings;
 #[cfg(test)]
 mod testing;

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use crate::settings::Settings;
 use crate::version::KubernetesVersion;
 use crate::view::{
-    Component, ControlPlaneHealth, EtcdMember, Key, Node, NodeName, Pod, PodPhase, PodShape, Ready, Resources,
+    Component, ControlPlaneHealth, EtcdMember, Key, Node, NodeName, Owner, Pod, PodPhase, PodShape, Ready, Resources,
     Revision, StaticPart, Uid, View,
 };
 
@@ -189,6 +189,13 @@ impl Cluster {
         self.view.put_pod(Arc::new(pod));
     }
 
+    /// Puts a pod of shop onto a node, brought back by a ReplicaSet.
+    pub fn run(&mut self, name: &str, node: &str, requests: Resources, change: impl FnOnce(&mut PodShape)) {
+        let mut shape = owned(requests);
+        change(&mut shape);
+        self.view.put_pod(Arc::new(pod("shop", name, Some(node), shape)));
+    }
+
     pub fn health(&mut self, node: &str, change: impl FnOnce(&mut ControlPlaneHealth)) {
         change(self.view.health.get_mut(node).unwrap());
     }
@@ -211,5 +218,18 @@ pub fn pod(namespace: &str, name: &str, node: Option<&str>, shape: PodShape) -> 
         shape: Arc::new(shape),
         static_part: None,
         task: None,
+    }
+}
+
+/// A shape owned by a ReplicaSet.
+pub fn owned(requests: Resources) -> PodShape {
+    PodShape {
+        owner: Some(Owner {
+            kind: "ReplicaSet".into(),
+            name: "checkout-7d9f".into(),
+            uid: "uid-rs".into(),
+        }),
+        requests,
+        ..PodShape::default()
     }
 }

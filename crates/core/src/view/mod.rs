@@ -29,6 +29,8 @@ pub struct View {
     pods_by_node: BTreeMap<NodeName, BTreeSet<Key>>,
     /// What the pods of a node ask for, kept as pods come and go: a scan of all pods would cost every decision.
     used: BTreeMap<NodeName, Resources>,
+    /// The pods with a required anti-affinity: they keep others away, wherever those would go.
+    repelling: BTreeMap<Key, Arc<Pod>>,
     pub budgets: BTreeMap<Key, Arc<PodBudget>>,
     pub workloads: BTreeMap<(WorkloadKind, Key), Arc<Workload>>,
     pub claims: BTreeMap<Key, Arc<Claim>>,
@@ -75,11 +77,15 @@ impl View {
                 self.used.entry(node.clone()).or_default().add(&pod.shape.requests);
             }
         }
+        if !pod.shape.pod_anti_affinity.is_empty() {
+            self.repelling.insert(pod.key.clone(), Arc::clone(&pod));
+        }
         self.pods.insert(pod.key.clone(), pod);
     }
 
     pub fn remove_pod(&mut self, key: &Key) -> Option<Arc<Pod>> {
         let pod = self.pods.remove(key)?;
+        self.repelling.remove(key);
         self.leave(&pod);
         Some(pod)
     }
@@ -102,6 +108,28 @@ impl View {
     /// What the pods of a node ask for together, finished ones left out.
     pub fn used_on(&self, node: &NodeName) -> Option<&Resources> {
         self.used.get(node)
+    }
+
+    /// The same for all nodes that have pods.
+    pub fn used(&self) -> &BTreeMap<NodeName, Resources> {
+        &self.used
+    }
+
+    /// The pods with a required anti-affinity, by namespace and name.
+    pub fn repelling(&self) -> &BTreeMap<Key, Arc<Pod>> {
+        &self.repelling
+    }
+
+    /// The pods of a namespace, by name.
+    pub fn pods_in<'a>(&'a self, namespace: &'a Arc<str>) -> impl Iterator<Item = &'a Arc<Pod>> {
+        let first = Key {
+            namespace: Arc::clone(namespace),
+            name: Arc::from(""),
+        };
+        self.pods
+            .range(first..)
+            .map(|(_, pod)| pod)
+            .take_while(move |pod| pod.key.namespace == *namespace)
     }
 
     pub fn put_node_upgrade(&mut self, key: Key, upgrade: Arc<NodeKubeadmUpgrade>) {
