@@ -124,9 +124,10 @@ impl<'a> Room<'a> {
         result
     }
 
-    /// A node without which there would be none at all is not drained: its pods wait for it.
+    /// A node that is alone is not drained: its pods wait for it.
     fn nowhere_to_go(&self, fresh: &[NodeName]) -> bool {
-        self.away.is_empty() && fresh.len() == 1 && self.spots.iter().all(|spot| !spot.open)
+        let mut others = self.view.nodes.values().filter(|node| !fresh.contains(&node.name));
+        fresh.len() == 1 && others.all(|node| node.deleting)
     }
 
     /// Lifts what must move off the nodes and closes them; says for each pod the spot it had only in thought.

@@ -258,22 +258,27 @@ fn taints_ports_and_volumes_are_heeded() {
 
 #[test]
 fn nodes_that_take_nothing_are_no_places() {
-    let out = |change: fn(&mut crate::view::Node)| {
-        move |cluster: &mut Cluster| {
-            cluster.node("worker-2", change);
-            cluster.node("worker-3", change);
-        }
-    };
-    let told = one(out(|node| node.unschedulable = true), |_| {});
-    assert_eq!(told, "fits", "with no other node at all it is not drained");
     let mut cluster = workers();
-    cluster.node("worker-2", |node| node.ready.ready = false);
     cluster.run("a", "worker-1", resources(3000, GIB), |_| {});
     cluster.run("c", "worker-3", resources(3000, GIB), |_| {});
+    cluster.node("worker-2", |node| node.ready.ready = false);
     assert_eq!(
-        super::tests::told(&cluster, &["worker-1"]),
+        told(&cluster, &["worker-1"]),
         "pod shop/a of worker-1 (3 CPU, 1 GiB) does not fit on the 1 other node: too little CPU on 1"
     );
+    cluster.node("worker-3", |node| node.unschedulable = true);
+    assert_eq!(
+        told(&cluster, &["worker-1"]),
+        "pod shop/a of worker-1 (3 CPU, 1 GiB) has no other node to go to"
+    );
+}
+
+#[test]
+fn p36_the_pods_of_a_single_node_wait_for_it() {
+    let mut cluster = Cluster::new(0, 1, "v1.35.4");
+    cluster.run("a", "worker-1", resources(3000, GIB), |_| {});
+    let fit = fits(&cluster.view, &BTreeSet::from(["worker-1".into()])).unwrap();
+    assert_eq!((fit.moved, fit.waiting), (0, vec![Key::new("shop", "a")]));
 }
 
 #[test]
