@@ -40,16 +40,23 @@ impl Diff<Subset> {
         diff
     }
 
-    fn push(&mut self, element: &PathElement, found: Self) {
-        // Most of the time only one of the three says anything: no element is copied for the others.
+    fn push(&mut self, element: PathElement, found: Self) {
+        // Most of the time only one of the three says anything: the element is moved there, and copied for the others.
         let parts = [
             (&mut self.removed, found.removed),
             (&mut self.modified, found.modified),
             (&mut self.added, found.added),
         ];
+        let mut element = Some(element);
+        let mut left = parts.iter().filter(|(_, part)| !part.is_empty()).count();
         for (own, part) in parts {
-            if !part.is_empty() {
-                own.children.push(element.clone(), part);
+            if part.is_empty() {
+                continue;
+            }
+            left -= 1;
+            let here = if left == 0 { element.take() } else { element.clone() };
+            if let Some(here) = here {
+                own.children.push(here, part);
             }
         }
     }
@@ -180,15 +187,35 @@ fn compare_maps(
             continue;
         }
         let found = compare_at(ty.field(name), Some(value), other)?;
-        diff.push(&PathElement::Field(name.clone()), found);
+        diff.push(PathElement::Field(name.clone()), found);
     }
     for (name, value) in right.into_iter().flatten() {
         if left.is_none_or(|left| !left.contains_key(name)) {
-            let found = compare_at(ty.field(name), None, Some(value))?;
-            diff.push(&PathElement::Field(name.clone()), found);
+            let found = added_at(ty.field(name), value)?;
+            diff.added.children.push(PathElement::Field(name.clone()), found);
         }
     }
     Ok(diff)
+}
+
+/// What [`compare_at`] finds added when there was nothing before: most of what a create compares.
+fn added_at(ty: Type<'_>, value: &Value) -> Result<Subset, String> {
+    let mut subset = Subset::leaf();
+    match (ty.form(value), value) {
+        (Form::Nothing, _) => return Err("schema error: invalid atom: inlined".to_owned()),
+        (Form::Map, Value::Object(fields)) if !ty.whole_map() => {
+            subset.children.nodes.reserve_exact(fields.len());
+            for (name, value) in fields {
+                let found = added_at(ty.field(name), value)?;
+                subset.children.push(PathElement::Field(name.clone()), found);
+            }
+        }
+        (Form::List, Value::Array(items)) if !ty.whole_list() && !items.is_empty() => {
+            subset.children = compare_lists(ty, &[], items)?.added.children;
+        }
+        _ => {}
+    }
+    Ok(subset)
 }
 
 /// The items of both lists that share one path element.
@@ -229,7 +256,7 @@ fn compare_lists(ty: Type<'_>, left: &[Value], right: &[Value]) -> Result<Diff<S
     let mut diff = Diff::default();
     for group in groups {
         let found = compare_group(ty, &group)?;
-        diff.push(&group.element, found);
+        diff.push(group.element, found);
     }
     Ok(diff)
 }
@@ -239,10 +266,13 @@ fn compare_group(ty: Type<'_>, group: &Group<'_>) -> Result<Diff<Subset>, String
     let (left, right) = (&group.left, &group.right);
     if left.len() <= 1 && right.len() <= 1 {
         let (left, right) = (left.first().copied(), right.first().copied());
-        return if left == right {
-            Ok(Diff::default())
-        } else {
-            compare_at(ty.item(), left, right)
+        return match (left, right) {
+            (None, Some(right)) => Ok(Diff {
+                added: added_at(ty.item(), right)?,
+                ..Diff::default()
+            }),
+            _ if left == right => Ok(Diff::default()),
+            _ => compare_at(ty.item(), left, right),
         };
     }
     let mut diff = Diff::<Subset>::default();

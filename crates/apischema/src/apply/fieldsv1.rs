@@ -1,7 +1,7 @@
-//! `FieldsV1`, the notation of field sets inside `managedFields`: reading, writing, and the questions that can be
-//! answered on the written form without reading it (most updates touch a few fields of an object with many owners).
+//! `FieldsV1`, the notation of field sets inside `managedFields`: reading it from the tree that a client sends, and
+//! writing it as text. What is done with that text is in the sibling module.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::fieldset::{FieldSet, PathElement, Subset};
 
@@ -12,10 +12,6 @@ impl FieldSet {
     /// When it is not a tree of maps, or a key is not a path element.
     pub fn from_json(fields: &Value) -> Result<Self, String> {
         Ok(read(fields)?.children)
-    }
-
-    pub fn to_json(&self) -> Value {
-        Value::Object(write(self, false))
     }
 
     /// The notation as text, in upstream's canonical order (which a sorted map cannot keep for numeric keys).
@@ -45,7 +41,7 @@ fn read(fields: &Value) -> Result<Subset, String> {
     Ok(subset)
 }
 
-fn parse_element(key: &str) -> Result<Option<PathElement>, String> {
+pub(super) fn parse_element(key: &str) -> Result<Option<PathElement>, String> {
     let bytes = key.as_bytes();
     if bytes.len() < 2 {
         return Err("parsing key as path element: key must be 2 characters long:".to_owned());
@@ -77,52 +73,68 @@ fn parse_element(key: &str) -> Result<Option<PathElement>, String> {
     Ok(Some(element))
 }
 
-/// The key of an element in the notation.
-pub(super) fn element_key(element: &PathElement) -> String {
-    match element {
-        PathElement::Field(name) => {
-            let mut key = String::with_capacity(name.len() + 2);
-            key.push_str("f:");
-            key.push_str(name);
-            key
+/// Whether a text stands in JSON as it is, also where Go escapes what could be read as HTML.
+pub(super) fn is_plain(text: &str) -> bool {
+    text.bytes()
+        .all(|byte| (0x20..0x7f).contains(&byte) && !matches!(byte, b'"' | b'\\' | b'<' | b'>' | b'&'))
+}
+
+fn push_quoted(out: &mut String, text: &str) {
+    if is_plain(text) {
+        out.push('"');
+        out.push_str(text);
+        out.push('"');
+    } else {
+        out.push_str(&escape_html(&Value::from(text).to_string()));
+    }
+}
+
+/// Writes the key of an element in the notation, quoted.
+pub(super) fn push_element(out: &mut String, element: &PathElement) {
+    let key = match element {
+        PathElement::Field(name) if is_plain(name) => {
+            out.push_str("\"f:");
+            out.push_str(name);
+            out.push('"');
+            return;
         }
+        PathElement::Field(name) => format!("f:{name}"),
         PathElement::Key(fields) => {
             let mut key = String::from("k:{");
             for (position, (name, value)) in fields.iter().enumerate() {
                 if position > 0 {
                     key.push(',');
                 }
-                key.push_str(&Value::String(name.clone()).to_string());
+                push_quoted(&mut key, name);
                 key.push(':');
-                key.push_str(&scalar_text(value));
+                push_scalar(&mut key, value);
             }
             key.push('}');
             key
         }
-        PathElement::Value(value) => format!("v:{}", scalar_text(value)),
+        PathElement::Value(value) => {
+            let mut key = String::from("v:");
+            push_scalar(&mut key, value);
+            key
+        }
         PathElement::Index(index) => format!("i:{index}"),
-    }
+    };
+    push_quoted(out, &key);
 }
 
 /// Go writes whole floats as integers; everything else as JSON does, with `<`, `>` and `&` escaped.
-fn scalar_text(value: &Value) -> String {
+fn push_scalar(out: &mut String, value: &Value) {
     match value {
+        Value::String(text) => push_quoted(out, text),
         Value::Number(number) if number.is_f64() => {
             let float = number.as_f64().unwrap_or(0.0);
             if float.fract() == 0.0 && float.abs() < 1e21 {
-                format!("{float:.0}")
+                out.push_str(&format!("{float:.0}"));
             } else {
-                number.to_string()
+                out.push_str(&number.to_string());
             }
         }
-        other => {
-            let text = other.to_string();
-            if text.contains(['<', '>', '&', '\u{2028}', '\u{2029}']) {
-                escape_html(&text)
-            } else {
-                text
-            }
-        }
+        other => out.push_str(&escape_html(&other.to_string())),
     }
 }
 
@@ -135,20 +147,6 @@ pub(super) fn escape_html(text: &str) -> String {
         .replace('\u{2029}', "\\u2029")
 }
 
-fn write(set: &FieldSet, with_self: bool) -> Map<String, Value> {
-    let mut out = Map::new();
-    if with_self && !set.is_empty() {
-        out.insert(".".to_owned(), Value::Object(Map::new()));
-    }
-    for (element, subset) in &set.nodes {
-        out.insert(
-            element_key(element),
-            Value::Object(write(&subset.children, subset.member)),
-        );
-    }
-    out
-}
-
 fn write_text(set: &FieldSet, with_self: bool, out: &mut String) {
     out.push('{');
     let mut separator = "";
@@ -159,39 +157,9 @@ fn write_text(set: &FieldSet, with_self: bool, out: &mut String) {
     for (element, subset) in &set.nodes {
         out.push_str(separator);
         separator = ",";
-        out.push_str(&escape_html(&Value::String(element_key(element)).to_string()));
+        push_element(out, element);
         out.push(':');
         write_text(&subset.children, subset.member, out);
     }
     out.push('}');
-}
-
-/// Whether a written set has any member of `set`.
-pub(super) fn written_intersects(written: &Value, set: &FieldSet) -> bool {
-    let Some(fields) = written.as_object() else {
-        return false;
-    };
-    set.nodes.iter().any(|(element, subset)| {
-        fields
-            .get(&element_key(element))
-            .is_some_and(|below| (subset.member && is_member(below)) || written_intersects(below, &subset.children))
-    })
-}
-
-/// Whether a written set has every member of `set`.
-pub(super) fn written_contains(written: &Value, set: &FieldSet) -> bool {
-    let Some(fields) = written.as_object() else {
-        return set.is_empty();
-    };
-    set.nodes.iter().all(|(element, subset)| {
-        fields
-            .get(&element_key(element))
-            .is_some_and(|below| (!subset.member || is_member(below)) && written_contains(below, &subset.children))
-    })
-}
-
-fn is_member(below: &Value) -> bool {
-    below
-        .as_object()
-        .is_none_or(|fields| fields.is_empty() || fields.contains_key("."))
 }

@@ -1,5 +1,5 @@
 //! `metadata.managedFields` as a table: reading what a request or a stored object carries, writing it back in
-//! upstream's order, and folding old updaters together. Who gains or loses fields is decided elsewhere.
+//! upstream's order with folded sets, and uniting old updaters. Who gains or loses fields is decided elsewhere.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -8,7 +8,8 @@ use serde_json::{Map, Value};
 
 use super::Manager;
 use super::fieldset::FieldSet;
-use super::fieldsv1::{escape_html, written_contains, written_intersects};
+use super::fieldsv1::escape_html;
+use super::folded;
 use super::gofmt;
 
 /// The most entries of updaters that an object keeps.
@@ -35,7 +36,7 @@ impl Entry {
             written: Map::new(),
             read: Some(fields),
         };
-        entry.put("manager", if name.is_empty() { "unknown" } else { name });
+        entry.put("manager", manager_name(name));
         entry.put("operation", if applied { APPLY } else { UPDATE });
         entry.put("apiVersion", who.api_version);
         entry.put("subresource", who.subresource.unwrap_or_default());
@@ -88,7 +89,10 @@ impl Entry {
     /// Whether the entry owns any of these fields.
     pub fn owns_any(&self, set: &FieldSet) -> bool {
         match &self.read {
-            None => written_intersects(self.written_fields(), set),
+            None => match self.written_fields() {
+                Value::String(folded) => folded::intersects(folded, set),
+                _ => !self.fields().intersection(set).is_empty(),
+            },
             Some(own) => !own.intersection(set).is_empty(),
         }
     }
@@ -96,14 +100,20 @@ impl Entry {
     /// Whether the entry owns all of these fields.
     pub fn owns_all(&self, set: &FieldSet) -> bool {
         match &self.read {
-            None => written_contains(self.written_fields(), set),
+            None => match self.written_fields() {
+                Value::String(folded) => folded::contains(folded, set),
+                _ => set.difference(&self.fields()).is_empty(),
+            },
             Some(own) => set.difference(own).is_empty(),
         }
     }
 
     pub fn owns_nothing(&self) -> bool {
         match &self.read {
-            None => self.written_fields().as_object().is_none_or(Map::is_empty),
+            None => match self.written_fields() {
+                Value::String(folded) => folded == "{}",
+                tree => tree.as_object().is_none_or(Map::is_empty),
+            },
             Some(set) => set.is_empty(),
         }
     }
@@ -111,13 +121,24 @@ impl Entry {
     /// The fields. What was stored was readable when it was stored; anything else owns nothing.
     pub fn fields(&self) -> Cow<'_, FieldSet> {
         match &self.read {
-            None => Cow::Owned(FieldSet::from_json(self.written_fields()).unwrap_or_default()),
+            None => Cow::Owned(match self.written_fields() {
+                Value::String(folded) => folded::read(folded),
+                tree => FieldSet::from_json(tree).unwrap_or_default(),
+            }),
             Some(set) => Cow::Borrowed(set),
         }
     }
 
     pub fn set_fields(&mut self, set: FieldSet) {
         self.read = Some(set);
+    }
+
+    /// Whether this is the entry of a writer that does not apply.
+    pub fn is_update_of(&self, name: &str, who: &Manager<'_>) -> bool {
+        self.manager() == manager_name(name)
+            && !self.is_applier()
+            && self.subresource() == who.subresource.unwrap_or_default()
+            && self.api_version() == who.api_version
     }
 
     /// Whether two entries are the same manager's. Appliers are the same across versions.
@@ -168,12 +189,21 @@ impl Entry {
     }
 
     fn into_value(self) -> Value {
+        let folded = match (&self.read, self.written_fields()) {
+            (None, Value::String(_)) => None,
+            _ => Some(self.fields().to_json_string()),
+        };
         let mut written = self.written;
-        if let Some(set) = self.read {
-            written.insert("fieldsV1".to_owned(), set.to_json());
+        if let Some(folded) = folded {
+            written.insert("fieldsV1".to_owned(), Value::String(folded));
         }
         Value::Object(written)
     }
+}
+
+/// Whoever does not say who he is.
+fn manager_name(name: &str) -> &str {
+    if name.is_empty() { "unknown" } else { name }
 }
 
 /// Whether the entries say "forget all managers": `[]`, or one entry that says nothing.
@@ -196,6 +226,12 @@ pub(super) fn read_stored(entries: Vec<Value>) -> Result<Vec<Entry>, String> {
         .enumerate()
         .map(|(position, entry)| read_entry(position, entry))
         .collect()
+}
+
+/// The same with all field sets read, for an apply, which looks at all of them.
+pub(super) fn read_live(mut entries: Vec<Value>) -> Result<Vec<Entry>, String> {
+    entries.iter_mut().for_each(folded::unfold_entry);
+    read_sent(&entries)
 }
 
 /// Reads entries that a client sent: all field sets are checked, and the last of two entries of a manager counts.

@@ -5,6 +5,7 @@
 mod compare;
 pub mod fieldset;
 mod fieldsv1;
+mod folded;
 pub(crate) mod gofmt;
 mod last_applied;
 mod managed;
@@ -18,6 +19,7 @@ mod walk;
 mod tests;
 
 pub use fieldset::{FieldSet, PathElement};
+pub use folded::unfold;
 pub use server_side::apply;
 pub use update::{keep_times_of_noop, track_update};
 

@@ -96,7 +96,7 @@ impl Request<'_> {
         let mut object = live.clone();
         let stored = object.get_mut("metadata").and_then(Value::as_object_mut);
         let entries = match stored.and_then(|metadata| metadata.remove("managedFields")) {
-            Some(Value::Array(stored)) => managed::read_sent(&stored)
+            Some(Value::Array(stored)) => managed::read_live(stored)
                 .map_err(|why| ApplyError::Internal(format!("failed to decode managed fields: {why}")))?,
             _ => Vec::new(),
         };
@@ -185,7 +185,7 @@ impl Request<'_> {
         // A configuration that changes nothing gets no time: upstream then returns the live object as it is.
         let is_noop = same_value(live, &object);
         for entry in entries.iter_mut().filter(|entry| entry.is_same_manager(own)) {
-            let owned = without_identity(&entry.fields());
+            let owned = without_identity(entry.fields().into_owned());
             entry.set_fields(owned);
             if !is_noop {
                 entry.set_time(self.who.time);

@@ -1,6 +1,8 @@
 //! Ownership after writes that are not applies: whoever changed a field owns it, and everybody else who owned it does
 //! not any more. Also the server's rule that a write which changes nothing leaves no trace.
 
+use std::sync::LazyLock;
+
 use serde_json::{Map, Value};
 
 use super::Manager;
@@ -11,7 +13,8 @@ use super::types::Type;
 use crate::builtin;
 use crate::schema::SchemaRef;
 
-/// Sets `metadata.managedFields` of `new` as the server does for a create, an update or a patch that is not an apply.
+/// Sets `metadata.managedFields` of `new` as the server does for a create, an update or a patch that is not an apply; the
+/// sets in it are folded, see [`super::unfold`].
 ///
 /// `live` is the stored object, none for a create. What `new` carries as `managedFields` is what the request said.
 /// `reset` are the fields that the resource's strategy takes back from this request (`status` on the main resource).
@@ -78,24 +81,16 @@ pub(super) fn tracked(
     reset: Option<&FieldSet>,
 ) -> Result<Vec<Entry>, String> {
     who.drop_unknown_versions(schema, &mut entries)?;
-    let zero;
-    let live = if let Some(live) = live {
-        live
-    } else {
-        zero = empty_object(who);
-        &zero
-    };
+    let live = live.unwrap_or_else(|| empty_object(who));
     let mut comparison = compare(Type::root(schema), live, new)?;
     if let Some(reset) = reset {
         comparison.exclude(reset);
     }
-    let gained = without_identity(&gained(&comparison));
-    let gain = Entry::new(name, false, who, gained);
+    let is_writer = |entry: &Entry| entry.is_update_of(name, who);
     // What the writer changed it owns afterwards in any case: it need not go and come back.
-    take_from(&mut entries, &[&comparison.removed], |entry| {
-        entry.is_same_manager(&gain)
-    });
-    take_from(&mut entries, &comparison.all(), |entry| !entry.is_same_manager(&gain));
+    take_from(&mut entries, &[&comparison.removed], is_writer);
+    take_from(&mut entries, &comparison.all(), |entry| !is_writer(entry));
+    let gain = Entry::new(name, false, who, without_identity(gained(comparison)));
     if !gain.owns_nothing() {
         give(&mut entries, gain, who.time);
     }
@@ -106,20 +101,17 @@ pub(super) fn tracked(
 /// The object before anything is set: for a built-in kind, the fields that its Go type always writes.
 ///
 /// Ownership on create is the difference from this, which is why `f:template` carries no `.` but `f:volumes` does.
-fn empty_object(who: &Manager<'_>) -> Value {
+fn empty_object(who: &Manager<'_>) -> &'static Value {
+    static NOTHING: LazyLock<Value> = LazyLock::new(|| Value::Object(Map::new()));
     let (group, version) = who.api_version.split_once('/').unwrap_or(("", who.api_version));
-    let mut object = Value::Object(Map::new());
-    match builtin::normalise(group, version, who.kind, &mut object) {
-        Ok(_) => object,
-        Err(_) => Value::Object(Map::new()),
-    }
+    builtin::empty_object(group, version, who.kind).unwrap_or(&NOTHING)
 }
 
-fn gained(comparison: &Comparison) -> FieldSet {
+fn gained(comparison: Comparison) -> FieldSet {
     if comparison.added.is_empty() {
-        comparison.modified.clone()
+        comparison.modified
     } else if comparison.modified.is_empty() {
-        comparison.added.clone()
+        comparison.added
     } else {
         comparison.modified.union(&comparison.added)
     }
@@ -153,7 +145,7 @@ fn give(entries: &mut Vec<Entry>, mut gain: Entry, time: &str) {
 }
 
 /// The set without the fields that identify an object: nobody owns them.
-pub(super) fn without_identity(set: &FieldSet) -> FieldSet {
+pub(super) fn without_identity(mut set: FieldSet) -> FieldSet {
     const OF_METADATA: [&str; 9] = [
         "name",
         "namespace",
@@ -165,8 +157,7 @@ pub(super) fn without_identity(set: &FieldSet) -> FieldSet {
         "managedFields",
         "resourceVersion",
     ];
-    let mut out = set.clone();
-    out.retain_fields(|name, subset| match name {
+    set.retain_fields(|name, subset| match name {
         "apiVersion" | "kind" => subset.member = false,
         "metadata" => {
             subset.member = false;
@@ -178,7 +169,7 @@ pub(super) fn without_identity(set: &FieldSet) -> FieldSet {
         }
         _ => {}
     });
-    out
+    set
 }
 
 /// Puts the old times back into `managedFields` when nothing but times changed, so that a write without effect is

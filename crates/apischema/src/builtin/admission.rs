@@ -8,8 +8,8 @@ use super::fields::{child, copy, flag, int, list, present, set, set_missing, tex
 
 /// What plugins may look at beside the object itself.
 pub trait Lookup {
-    fn get(&self, group: &str, kind: &str, name: &str) -> Option<Value>;
-    fn list(&self, group: &str, kind: &str) -> Vec<Value>;
+    fn get(&self, group: &str, kind: &str, name: &str) -> Option<&Value>;
+    fn list(&self, group: &str, kind: &str) -> Vec<&Value>;
 }
 
 /// Why a plugin refuses: the text that follows `pods "p" is forbidden: ` in the `403 Forbidden` answer.
@@ -137,12 +137,12 @@ fn priority_of(class: &str, lookup: &dyn Lookup) -> Result<Priority, Forbidden> 
     };
     if class.is_empty() {
         return Ok(match default_class(lookup) {
-            Some(default) => Priority::of_class(&default),
+            Some(default) => Priority::of_class(default),
             None => built_in(0),
         });
     }
     match (lookup.get("scheduling.k8s.io", "PriorityClass", class), class) {
-        (Some(found), _) => Ok(Priority::of_class(&found)),
+        (Some(found), _) => Ok(Priority::of_class(found)),
         // The server makes these two at start; a cluster without them has only not started fully.
         (None, "system-cluster-critical") => Ok(built_in(2_000_000_000)),
         (None, "system-node-critical") => Ok(built_in(2_000_001_000)),
@@ -151,7 +151,7 @@ fn priority_of(class: &str, lookup: &dyn Lookup) -> Result<Priority, Forbidden> 
 }
 
 /// The class that is marked as the default; of several the one with the least value.
-fn default_class(lookup: &dyn Lookup) -> Option<Value> {
+fn default_class(lookup: &dyn Lookup) -> Option<&Value> {
     let classes = lookup.list("scheduling.k8s.io", "PriorityClass");
     classes
         .into_iter()
@@ -182,7 +182,7 @@ fn pod_runtime_class(pod: &Value, lookup: &dyn Lookup) -> Result<(), Forbidden> 
     if class.is_none() && !name.is_empty() {
         return Err(Forbidden(format!("pod rejected: RuntimeClass {name:?} not found")));
     }
-    let has_overhead = class.as_ref().is_some_and(|class| present(class, "overhead").is_some());
+    let has_overhead = class.is_some_and(|class| present(class, "overhead").is_some());
     if present(&pod["spec"], "overhead").is_some() && !has_overhead {
         let reason = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead";
         return Err(Forbidden(reason.to_owned()));
@@ -230,7 +230,7 @@ fn default_storage_class(claim: &mut Value, lookup: &dyn Lookup) {
         .any(|key| class["metadata"]["annotations"][key] == "true")
     };
     let mut classes = lookup.list("storage.k8s.io", "StorageClass");
-    classes.retain(is_default);
+    classes.retain(|class| is_default(class));
     classes.sort_by(|left, right| {
         let created = |class: &Value| text(&class["metadata"], "creationTimestamp").to_owned();
         let name = |class: &Value| text(&class["metadata"], "name").to_owned();
@@ -251,15 +251,14 @@ mod tests {
     struct Classes(Vec<Value>);
 
     impl Lookup for Classes {
-        fn get(&self, _: &str, kind: &str, name: &str) -> Option<Value> {
+        fn get(&self, _: &str, kind: &str, name: &str) -> Option<&Value> {
             self.0
                 .iter()
                 .find(|class| class["kind"] == kind && class["metadata"]["name"] == name)
-                .cloned()
         }
 
-        fn list(&self, _: &str, kind: &str) -> Vec<Value> {
-            self.0.iter().filter(|class| class["kind"] == kind).cloned().collect()
+        fn list(&self, _: &str, kind: &str) -> Vec<&Value> {
+            self.0.iter().filter(|class| class["kind"] == kind).collect()
         }
     }
 

@@ -16,6 +16,7 @@ pub mod strategy;
 mod time;
 pub mod validation;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
@@ -63,6 +64,8 @@ struct Data {
     by_name: BTreeMap<String, Vec<usize>>,
     schemas: Arc<SchemaSet>,
     go: go_types::GoTypes,
+    /// What each of `kinds` prints when nothing was put into it.
+    empty: Vec<OnceLock<Value>>,
 }
 
 fn data() -> &'static Data {
@@ -78,6 +81,7 @@ fn data() -> &'static Data {
             serde_json::from_str(include_str!("../../data/schemas.json")).unwrap_or_default();
         let go = go_types::GoTypes::read(&components);
         Data {
+            empty: kinds.iter().map(|_| OnceLock::new()).collect(),
             kinds,
             by_name,
             schemas: Arc::new(SchemaSet::from_components(&components)),
@@ -98,12 +102,25 @@ pub fn schemas() -> &'static Arc<SchemaSet> {
 
 /// One kind by name.
 pub fn kind(group: &str, kind: &str) -> Option<&'static BuiltinKind> {
+    index_of(group, kind).map(|index| &data().kinds[index])
+}
+
+fn index_of(group: &str, kind: &str) -> Option<usize> {
     let data = data();
-    data.by_name
-        .get(kind)?
-        .iter()
-        .map(|index| &data.kinds[*index])
-        .find(|known| known.group == group)
+    let found = data.by_name.get(kind)?.iter();
+    found.copied().find(|index| data.kinds[*index].group == group)
+}
+
+/// An object of a kind before anything is set: the fields that its Go type always writes.
+pub(crate) fn empty_object(group: &str, version: &str, kind: &str) -> Option<&'static Value> {
+    let data = data();
+    let index = index_of(group, kind).filter(|index| data.kinds[*index].version == version)?;
+    Some(data.empty[index].get_or_init(|| {
+        let mut object = Value::Object(Map::new());
+        // Nothing is in it that could be refused.
+        let _ = normalise(group, version, kind, &mut object);
+        object
+    }))
 }
 
 /// The schema of a kind, also of those that only subresources use (`policy/v1` Eviction, `autoscaling/v1` Scale).
@@ -113,15 +130,15 @@ pub fn schema_of(group: &str, version: &str, kind: &str) -> Option<TypeSchema> {
 }
 
 /// The OpenAPI component of a kind.
-fn component_of(group: &str, version: &str, kind: &str) -> Option<String> {
+fn component_of(group: &str, version: &str, kind: &str) -> Option<Cow<'static, str>> {
     if let Some(known) = self::kind(group, kind) {
-        return (known.version == version).then(|| known.schema.clone());
+        return (known.version == version).then_some(Cow::Borrowed(known.schema.as_str()));
     }
     match (group, version, kind) {
-        (_, "v1", "DeleteOptions" | "Status") => Some(format!("io.k8s.apimachinery.pkg.apis.meta.v1.{kind}")),
-        ("policy", "v1", "Eviction") => Some("io.k8s.api.policy.v1.Eviction".to_owned()),
-        ("autoscaling", "v1", "Scale") => Some("io.k8s.api.autoscaling.v1.Scale".to_owned()),
-        ("authentication.k8s.io", "v1", "TokenRequest") => Some("io.k8s.api.authentication.v1.TokenRequest".to_owned()),
+        (_, "v1", "DeleteOptions" | "Status") => Some(format!("io.k8s.apimachinery.pkg.apis.meta.v1.{kind}").into()),
+        ("policy", "v1", "Eviction") => Some("io.k8s.api.policy.v1.Eviction".into()),
+        ("autoscaling", "v1", "Scale") => Some("io.k8s.api.autoscaling.v1.Scale".into()),
+        ("authentication.k8s.io", "v1", "TokenRequest") => Some("io.k8s.api.authentication.v1.TokenRequest".into()),
         _ => None,
     }
 }

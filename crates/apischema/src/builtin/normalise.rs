@@ -193,25 +193,27 @@ impl Pass {
         structure: &'static StructType,
         place: &Place<'_>,
     ) -> Result<(), DecodeFailure> {
-        let mut failure = None;
-        fields.retain(|name, value| {
+        // Hardly any field goes: looking first is cheaper than a map that is rebuilt.
+        let mut gone = Vec::new();
+        for (name, value) in fields.iter_mut() {
             let Some(field) = structure.field(name) else {
                 self.unknown.push(place.step(Step::Key(name)).strict_path());
-                return false;
+                gone.push(name.clone());
+                continue;
             };
-            if value.is_null() || failure.is_some() {
-                return false;
+            if value.is_null() {
+                gone.push(name.clone());
+                continue;
             }
             let here = place.step(Step::Field(field));
             let holder = Some((structure, field.go_type.as_deref()));
-            if let Err(error) = self.value(value, field.holds, &here, holder) {
-                failure = Some(error);
-                return false;
+            self.value(value, field.holds, &here, holder)?;
+            if !field.pointer && field.printed != Printed::Always && is_empty(value) {
+                gone.push(name.clone());
             }
-            field.pointer || field.printed == Printed::Always || !is_empty(value)
-        });
-        if let Some(failure) = failure {
-            return Err(failure);
+        }
+        for name in gone {
+            fields.remove(&name);
         }
         for field in structure.fields.iter().filter(|field| field.printed == Printed::Always) {
             match fields.get_mut(&field.name) {

@@ -100,6 +100,16 @@ pub fn qualified_name(value: &str) -> Vec<String> {
     const WORDS: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
                          alphanumeric character";
     const EXAMPLES: &[&str] = &["MyName", "my.name", "123-abc"];
+    // Nearly all are fine, and every write checks many.
+    let (prefix, name) = value
+        .split_once('/')
+        .map_or((None, value), |(prefix, name)| (Some(prefix), name));
+    if name.len() <= 63
+        && is_label_name(name)
+        && prefix.is_none_or(|prefix| prefix.len() <= 253 && is_dns_subdomain(prefix))
+    {
+        return Vec::new();
+    }
     let mut complaints = Vec::new();
     let parts: Vec<&str> = value.split('/').collect();
     let name = match parts.as_slice() {

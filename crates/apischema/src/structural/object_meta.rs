@@ -75,21 +75,30 @@ pub fn validate_object_meta(meta: &Value, namespaced: bool, name_rule: NameRule,
             "must be greater than or equal to 0",
         ));
     }
-    errors.extend(validate_labels(map(meta, "labels"), &path.child("labels")));
-    errors.extend(validate_annotations(
-        map(meta, "annotations"),
-        &path.child("annotations"),
-    ));
-    errors.extend(validate_owner_references(
-        list(meta, "ownerReferences"),
-        &path.child("ownerReferences"),
-    ));
-    errors.extend(validate_finalizers(list(meta, "finalizers"), &path.child("finalizers")));
-    errors.extend(validate_managed_fields(
-        list(meta, "managedFields"),
-        &path.child("managedFields"),
-    ));
+    validate_attached(meta, true, path, &mut errors);
     errors
+}
+
+/// What creation and replacement check alike. Upstream does not look at finalizers that are replaced.
+fn validate_attached(meta: &Value, is_new: bool, path: &Path, errors: &mut Vec<FieldError>) {
+    // A path is made for what is there only: this runs several times for every write.
+    if let Some(labels) = map(meta, "labels") {
+        errors.extend(validate_labels(Some(labels), &path.child("labels")));
+    }
+    if let Some(annotations) = map(meta, "annotations") {
+        errors.extend(validate_annotations(Some(annotations), &path.child("annotations")));
+    }
+    let (owners, finalizers) = (list(meta, "ownerReferences"), list(meta, "finalizers"));
+    if !owners.is_empty() {
+        errors.extend(validate_owner_references(owners, &path.child("ownerReferences")));
+    }
+    if is_new && !finalizers.is_empty() {
+        errors.extend(validate_finalizers(finalizers, &path.child("finalizers")));
+    }
+    let managers = list(meta, "managedFields");
+    if !managers.is_empty() {
+        errors.extend(validate_managed_fields(managers, &path.child("managedFields")));
+    }
 }
 
 /// Checks the `metadata` of an object about to replace `old`.
@@ -132,19 +141,7 @@ pub fn validate_object_meta_update(meta: &Value, old: &Value, path: &Path) -> Ve
             ));
         }
     }
-    errors.extend(validate_labels(map(meta, "labels"), &path.child("labels")));
-    errors.extend(validate_annotations(
-        map(meta, "annotations"),
-        &path.child("annotations"),
-    ));
-    errors.extend(validate_owner_references(
-        list(meta, "ownerReferences"),
-        &path.child("ownerReferences"),
-    ));
-    errors.extend(validate_managed_fields(
-        list(meta, "managedFields"),
-        &path.child("managedFields"),
-    ));
+    validate_attached(meta, false, path, &mut errors);
     errors
 }
 
@@ -341,6 +338,9 @@ pub fn validate_field_manager(manager: &str, path: &Path) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if manager.len() > 128 {
         errors.push(FieldError::too_long(path, 128));
+    }
+    if manager.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+        return errors;
     }
     for (position, character) in manager.char_indices() {
         // Go's %q escapes exactly what is not printable.

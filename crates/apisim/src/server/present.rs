@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use afloat_apischema::apply;
 use afloat_apischema::builtin::event;
 use afloat_apischema::field_error::go_quote;
 use bytes::Bytes;
@@ -285,6 +286,7 @@ impl<'a> Presenter<'a> {
 
     fn whole(&self, object: &Object) -> Value {
         let mut value = object.value().clone();
+        apply::unfold(&mut value);
         if self.converts() {
             event::core_to_events(&mut value);
         }
@@ -303,6 +305,7 @@ impl<'a> Presenter<'a> {
             "kind": "PartialObjectMetadata", "apiVersion": format!("meta.k8s.io/{}", self.form.view_version()),
             "metadata": value.get("metadata").cloned().unwrap_or_else(|| json!({})),
         });
+        apply::unfold(&mut partial);
         forget_public_metadata(self.resource, &mut partial);
         partial
     }

@@ -4,12 +4,13 @@
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde::Serialize;
 use serde_json::Value;
 
 /// A stored object with its revision.
 #[derive(Debug)]
 pub struct Object {
+    /// With folded field sets: see [`afloat_apischema::apply::unfold`].
     value: Value,
     revision: u64,
     /// The JSON without `apiVersion` and `kind`: lists of built-in kinds leave them out, and custom resources are
@@ -67,9 +68,62 @@ impl Object {
     }
 }
 
-/// Serialises an object without its `apiVersion` and `kind`.
+/// Serialises an object without its `apiVersion` and `kind`. Field sets are folded in storage and not in what is sent.
 pub fn untyped_json(value: &Value) -> Bytes {
-    serde_json::to_vec(&Untyped(value)).map_or_else(|_| Bytes::from_static(b"{}"), Bytes::from)
+    let mut body = Vec::with_capacity(2048);
+    let Some(fields) = value.as_object() else {
+        push_json(&mut body, value);
+        return Bytes::from(body);
+    };
+    let shown = fields.iter().filter(|(key, _)| *key != "apiVersion" && *key != "kind");
+    push_fields(&mut body, shown, |body, key, field| match field {
+        Value::Object(metadata) if key == "metadata" => push_fields(body, metadata, push_metadata),
+        other => push_json(body, other),
+    });
+    Bytes::from(body)
+}
+
+fn push_metadata(body: &mut Vec<u8>, key: &str, field: &Value) {
+    let Some(entries) = field.as_array().filter(|_| key == "managedFields") else {
+        return push_json(body, field);
+    };
+    body.push(b'[');
+    for (index, entry) in entries.iter().enumerate() {
+        if index > 0 {
+            body.push(b',');
+        }
+        push_fields(
+            body,
+            entry.as_object().into_iter().flatten(),
+            |body, key, field| match field {
+                Value::String(folded) if key == "fieldsV1" => body.extend_from_slice(folded.as_bytes()),
+                other => push_json(body, other),
+            },
+        );
+    }
+    body.push(b']');
+}
+
+fn push_fields<'v>(
+    body: &mut Vec<u8>,
+    fields: impl IntoIterator<Item = (&'v String, &'v Value)>,
+    push: impl Fn(&mut Vec<u8>, &str, &Value),
+) {
+    body.push(b'{');
+    for (index, (key, field)) in fields.into_iter().enumerate() {
+        if index > 0 {
+            body.push(b',');
+        }
+        push_json(body, key);
+        body.push(b':');
+        push(body, key, field);
+    }
+    body.push(b'}');
+}
+
+/// Into memory, so that there is nothing to fail: keys are texts and numbers finite.
+fn push_json(body: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) {
+    let _ = serde_json::to_writer(body, value);
 }
 
 /// Puts `kind` and `apiVersion` in front of an untyped JSON object.
@@ -91,25 +145,26 @@ pub fn set_resource_version(value: &mut Value, revision: u64) {
     }
 }
 
-struct Untyped<'a>(&'a Value);
-
-impl Serialize for Untyped<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Some(fields) = self.0.as_object() else {
-            return self.0.serialize(serializer);
-        };
-        let mut map = serializer.serialize_map(None)?;
-        for (key, value) in fields.iter().filter(|(key, _)| *key != "apiVersion" && *key != "kind") {
-            map.serialize_entry(key, value)?;
-        }
-        map.end()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn folded_field_sets_are_sent_unfolded() {
+        let folded = json!({"metadata": {"managedFields": [
+            {"manager": "a", "fieldsV1": "{\"f:x\":{\".\":{}}}"}, {"manager": "b", "fieldsV1": "{}"},
+        ]}, "spec": {"fieldsV1": "{}"}});
+        let sent: Value = serde_json::from_slice(&untyped_json(&folded)).unwrap();
+        let mut unfolded = folded.clone();
+        afloat_apischema::apply::unfold(&mut unfolded);
+        assert_eq!(sent, unfolded);
+        assert_eq!(
+            sent["metadata"]["managedFields"][0]["fieldsV1"],
+            json!({"f:x": {".": {}}})
+        );
+        assert_eq!(sent["spec"]["fieldsV1"], "{}");
+    }
 
     #[test]
     fn kind_and_version_are_put_in_front_of_the_shared_body() {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::apply::fieldset::path_string;
-use crate::apply::{ApplyError, FieldSet, Manager, apply, keep_times_of_noop, track_update};
+use crate::apply::{ApplyError, FieldSet, Manager, apply, keep_times_of_noop, track_update, unfold};
 use crate::schema::TypeSchema;
 
 use super::recorded::kind_schema;
@@ -90,6 +90,7 @@ fn entries_of_unknown_versions_go() {
         &who("m", "2021-01-01T00:00:00Z"),
         None,
     );
+    unfold(&mut new);
     assert_eq!(new["metadata"]["managedFields"], json!([known]));
 
     let custom = TypeSchema::anything();
@@ -125,7 +126,7 @@ fn appliers_keep_their_entry_across_versions() {
         other_versions: &["v1beta1"],
         ..who("app", "2021-01-01T00:00:00Z")
     };
-    let object = apply(
+    let mut object = apply(
         schema.root(),
         Some(&live),
         &config_map(&json!({"x": "2"})),
@@ -138,6 +139,7 @@ fn appliers_keep_their_entry_across_versions() {
     let mut new = entry("app", "v1", &json!({"f:data": {"f:x": {}}}));
     new["operation"] = json!("Apply");
     new["time"] = json!("2021-01-01T00:00:00Z");
+    unfold(&mut object);
     assert_eq!(object["metadata"]["managedFields"], json!([new]));
 }
 

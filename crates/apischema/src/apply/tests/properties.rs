@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-use crate::apply::{FieldSet, Manager, PathElement, apply, track_update};
+use crate::apply::{FieldSet, Manager, PathElement, apply, folded, track_update};
 use crate::patch::{json_patch, merge_patch, strategic_merge};
 use crate::schema::TypeSchema;
 
@@ -158,12 +158,27 @@ proptest! {
             set.insert(path);
         }
         prop_assert!(paths.iter().all(|path| set.has(path)));
-        prop_assert_eq!(&FieldSet::from_json(&set.to_json()).unwrap(), &set);
-        let text: Value = serde_json::from_str(&set.to_json_string()).unwrap();
-        prop_assert_eq!(text, set.to_json());
+        let text = set.to_json_string();
+        let tree: Value = serde_json::from_str(&text).unwrap();
+        prop_assert_eq!(&FieldSet::from_json(&tree).unwrap(), &set);
+        prop_assert_eq!(&folded::read(&text), &set);
         prop_assert!(set.difference(&set).is_empty());
         prop_assert_eq!(set.union(&set), set.clone());
         prop_assert_eq!(set.intersection(&set), set);
+    }
+
+    #[test]
+    fn folded_sets_answer_as_read_ones(
+        own in prop::collection::vec(path(), 0..8),
+        other in prop::collection::vec(path(), 0..3),
+        shared in 0..3_usize,
+    ) {
+        let (mut set, mut asked) = (FieldSet::default(), FieldSet::default());
+        own.iter().for_each(|path| set.insert(path));
+        other.iter().chain(own.iter().take(shared)).for_each(|path| asked.insert(path));
+        let text = set.to_json_string();
+        prop_assert_eq!(folded::intersects(&text, &asked), !set.intersection(&asked).is_empty());
+        prop_assert_eq!(folded::contains(&text, &asked), asked.difference(&set).is_empty());
     }
 
     #[test]
@@ -220,7 +235,7 @@ proptest! {
         let owned = |manager: &str| {
             let entries = new["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
             let entry = entries.iter().find(|entry| entry["manager"] == manager).cloned().unwrap_or_default();
-            FieldSet::from_json(&entry["fieldsV1"]).unwrap()
+            entry["fieldsV1"].as_str().map(folded::read).unwrap_or_default()
         };
         prop_assert!(owned("first").intersection(&owned("second")).is_empty());
     }

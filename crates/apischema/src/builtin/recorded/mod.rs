@@ -15,11 +15,11 @@ use crate::field_error::{FieldError, invalid_status};
 struct Cluster;
 
 impl Lookup for Cluster {
-    fn get(&self, _: &str, _: &str, _: &str) -> Option<Value> {
+    fn get(&self, _: &str, _: &str, _: &str) -> Option<&Value> {
         None
     }
 
-    fn list(&self, _: &str, _: &str) -> Vec<Value> {
+    fn list(&self, _: &str, _: &str) -> Vec<&Value> {
         Vec::new()
     }
 }

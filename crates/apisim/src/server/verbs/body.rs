@@ -1,9 +1,9 @@
 //! Request bodies and the options that come with a write.
 
-use afloat_apischema::builtin;
 use afloat_apischema::decode::{self, Decoded, FieldValidation, Format};
 use afloat_apischema::field_error::{FieldError, Path, go_print, go_quote};
 use afloat_apischema::structural::object_meta;
+use afloat_apischema::{apply, builtin};
 use serde_json::Value;
 
 use crate::protobuf;
@@ -183,13 +183,26 @@ impl Call<'_> {
             let live = self
                 .lookup(&self.path.name)
                 .map(|object| object.value().clone())
+                .map(unfolded)
                 .unwrap_or_default();
             drop_nulls_of_new(&mut patch, &live);
             (go_print(&patch), conversion_words(why))
         } else {
+            // What a patch could not touch is still folded.
+            let patched = if self.may_name_managers() {
+                patched.clone()
+            } else {
+                unfolded(patched.clone())
+            };
             (patched.to_string(), why.to_owned())
         };
         ApiError::invalid("", "", "", &[FieldError::invalid(&Path::new("patch"), shown, why)])
+    }
+
+    /// Whether the body may say something about `managedFields`: the word cannot hide but behind an escape.
+    pub(super) fn may_name_managers(&self) -> bool {
+        const WORD: &[u8] = b"managedFields";
+        self.body.contains(&b'\\') || self.body.windows(WORD.len()).any(|window| window == WORD)
     }
 
     /// Unknown and duplicate fields are refused, warned about or ignored.
@@ -267,6 +280,11 @@ impl Call<'_> {
         }
         Ok(())
     }
+}
+
+fn unfolded(mut value: Value) -> Value {
+    apply::unfold(&mut value);
+    value
 }
 
 fn drop_nulls_of_new(patch: &mut Value, live: &Value) {

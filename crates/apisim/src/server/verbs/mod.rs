@@ -154,9 +154,11 @@ impl<'a> Call<'a> {
     }
 
     fn lookup(&self, name: &str) -> Option<&Arc<Object>> {
-        self.state
-            .store
-            .get(&self.table, &object_key(&self.path.namespace, name))
+        let store = &self.state.store;
+        if self.path.namespace.is_empty() {
+            return store.get(&self.table, name);
+        }
+        store.get(&self.table, &object_key(&self.path.namespace, name))
     }
 
     fn existing(&self, name: &str) -> ApiResult<Arc<Object>> {

@@ -1,6 +1,8 @@
 //! The four kinds of patch. Three of them make a new object out of the stored one, which then goes the way of an
 //! update; the fourth, server-side apply, also decides about ownership, and creates what is not there.
 
+use std::borrow::Cow;
+
 use afloat_apischema::apply::{self, ApplyError};
 use afloat_apischema::decode::{self, FieldValidation, Format};
 use afloat_apischema::field_error::{FieldError, Path};
@@ -31,7 +33,7 @@ impl Call<'_> {
             return self.apply(&options);
         }
         let old = self.existing(&self.path.name)?;
-        let mut value = self.patched(kind, &self.rules.shown(old.value()))?;
+        let mut value = self.patched(kind, &self.unfolded_for_patch(kind, self.rules.shown(old.value())))?;
         self.decode_patched(&mut value, kind == PatchKind::Strategic, &options)?;
         self.check_object_namespace(&mut value)?;
         self.check_object_name(&value)?;
@@ -81,6 +83,15 @@ impl Call<'_> {
         } else {
             Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", &errors))
         }
+    }
+
+    /// A patch that may be about the sets of managers must find them as clients know them. The word cannot hide but behind
+    /// an escape; JSON patches can name it in parts of a path, or copy all of the metadata.
+    fn unfolded_for_patch<'v>(&self, kind: PatchKind, mut old: Cow<'v, Value>) -> Cow<'v, Value> {
+        if kind == PatchKind::Json || self.may_name_managers() {
+            apply::unfold(old.to_mut());
+        }
+        old
     }
 
     fn patched(&self, kind: PatchKind, old: &Value) -> ApiResult<Value> {

@@ -1,9 +1,9 @@
 //! The scale subresource: replicas of a workload or of a custom resource, read and written as a `Scale`.
 
-use afloat_apischema::builtin;
 use afloat_apischema::decode::{self, Format};
 use afloat_apischema::field_error::{FieldError, Path};
 use afloat_apischema::patch;
+use afloat_apischema::{apply, builtin};
 use serde_json::{Value, json};
 
 use crate::request::Verb;
@@ -155,7 +155,9 @@ fn anyone_owns(object: &Value, place: &str) -> bool {
         .filter(|key| !key.is_empty())
         .map(|key| format!("f:{key}"))
         .collect();
-    let entries = object["metadata"]["managedFields"].as_array().into_iter().flatten();
+    let mut owners = json!({"metadata": {"managedFields": object["metadata"]["managedFields"]}});
+    apply::unfold(&mut owners);
+    let entries = owners["metadata"]["managedFields"].as_array().into_iter().flatten();
     entries
         .map(|entry| &entry["fieldsV1"])
         .any(|fields| path.iter().try_fold(fields, |fields, key| fields.get(key)).is_some())
