@@ -113,6 +113,8 @@ pub enum Reason {
     NotInPlace,
     /// The host undid its work by itself, because its API server or kubelet did not come back in time.
     UndoneByHost,
+    /// An action was held back because it would have broken a rule: a defect of Afloat.
+    RuleWouldBreak,
     /// An image cannot be pulled on the node.
     ImagePullFailed,
 

@@ -10,16 +10,22 @@
 
 pub mod action;
 pub mod capacity;
+pub mod explain;
 pub mod gates;
+pub mod invariants;
+pub mod judge;
 pub mod lifecycle;
 pub mod objects;
 pub mod plan;
 pub mod preflight;
 pub mod settings;
+pub mod subject;
 #[cfg(test)]
 mod testing;
 pub mod version;
 pub mod view;
 pub mod window;
+pub mod words;
 
+pub use subject::{Changed, Subject, affected, decide};
 pub use version::{KubernetesVersion, VersionError};

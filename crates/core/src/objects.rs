@@ -37,6 +37,9 @@ pub fn owned_by(meta: &ObjectMeta, uid: &str) -> bool {
     controller(meta.owner_references.as_deref()).is_some_and(|owner| owner.uid == uid)
 }
 
+/// How often a node is tried before it counts as failed.
+pub const MAX_ATTEMPTS: i32 = 4;
+
 /// How one node's upgrade stands, in the words decisions are made with.
 #[derive(Clone, Copy, Debug)]
 pub struct Standing<'a> {
@@ -98,9 +101,14 @@ impl<'a> Standing<'a> {
         matches!(self.failure_reason(), Some(Reason::RollbackFailed | Reason::ObjectGone))
     }
 
-    /// Put back only to be taken later.
+    /// Put back only to be taken later. A node that had to be put back again and again counts as failed instead.
     pub fn deferred(self) -> bool {
-        self.state() == NodeState::RolledBack && self.failure_reason() == Some(Reason::Deferred)
+        self.state() == NodeState::RolledBack
+            && match self.failure_reason() {
+                Some(Reason::NodePaused) => true,
+                Some(Reason::Deferred) => self.upgrade.spec.attempt < MAX_ATTEMPTS,
+                _ => false,
+            }
     }
 
     /// Set aside: it failed, or a person had it undone, and it is not tried again.

@@ -158,6 +158,19 @@ impl Settings {
     }
 }
 
+impl Settings {
+    /// What counts for a group that no ClusterUpgrade stands behind.
+    pub fn alone(version: &str, max_concurrent: usize) -> Result<Self, Invalid> {
+        let spec = ClusterUpgradeSpec {
+            kubernetes_version: version.to_owned(),
+            ..ClusterUpgradeSpec::default()
+        };
+        let mut settings = Self::read(&spec)?;
+        settings.max_unavailable = Share::Count(max_concurrent);
+        Ok(settings)
+    }
+}
+
 fn staging_concurrency(spec: &ClusterUpgradeSpec) -> Option<usize> {
     let strategy = spec
         .image_preload_option

@@ -100,7 +100,13 @@ pub fn path(view: &View, settings: &Settings) -> Result<Vec<Stage>, PathError> {
     let mut at = start.api_server.clone();
     for hop in hops {
         let next = way.release(&hop)?;
-        if way.too_old_for(&next) {
+        // Asked again half-way: a control plane that arrived at a minor version waits there for its workers.
+        let left_behind = settings.every_minor
+            && way
+                .workers
+                .as_ref()
+                .is_some_and(|workers| workers.minor_version() < at.minor_version());
+        if left_behind || way.too_old_for(&next) {
             let version = way.release_up_to(&at)?;
             way.take_workers(&version)?;
         }

@@ -75,7 +75,7 @@ fn workers_stop_at_every_minor_where_asked() {
     lagging.upgrade("worker-1", "v1.34.0");
     assert_eq!(
         told(&lagging.view, &every_minor),
-        "cp v1.36.3, workers v1.35.9, workers v1.36.3"
+        "workers v1.35.9, cp v1.36.3, workers v1.36.3"
     );
 }
 

@@ -41,6 +41,8 @@ pub struct View {
     node_upgrades: BTreeMap<Key, Arc<NodeKubeadmUpgrade>>,
     node_upgrades_by_node: BTreeMap<NodeName, BTreeSet<Key>>,
 
+    /// The revision up to which the nodes were seen. That one is missing says something only about moments before it.
+    pub nodes_as_of: Revision,
     /// The lease `afloat-upgrade` in the operator's namespace: which upgrade may work on the cluster.
     pub lock: Option<Lock>,
     /// Probed and told, not read from an API object.

@@ -1,0 +1,497 @@
+//! A group's turn: makes the upgrades of its nodes, lets those go on that hold a slot, hears wishes, and sums up. Under a
+//! ClusterUpgrade the slots are that one's; a group that stands alone keeps its own in `status.inFlight`.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use afloat_api::clusterupgrade::Slot;
+use afloat_api::kubeadm::DesiredNodeState;
+use afloat_api::{ClusterUpgrade, ConditionType, GroupUpgradeStatus, NodeRole, NodeState, Reason};
+use jiff::Timestamp;
+
+use super::children::{self, NodeOrder};
+use super::roster::{Group, Members, Roster};
+use super::slots::Granting;
+use crate::action::{Action, Decision, Event, EventObject};
+use crate::objects::{Standing, set_condition, target_of};
+use crate::plan::{self, Stage, StageKind};
+use crate::settings::{Settings, upgrade_of};
+use crate::version::KubernetesVersion;
+use crate::view::{Key, Node, View, Wish};
+
+/// One group's turn.
+struct Turn<'a> {
+    view: &'a View,
+    members: Members<'a>,
+    upgrade: Option<&'a ClusterUpgrade>,
+    settings: Settings,
+    now: Timestamp,
+    decision: Decision,
+}
+
+pub fn decide(view: &View, group: Group<'_>, now: Timestamp) -> Decision {
+    let namespace = group.meta().namespace.as_deref().unwrap_or_default();
+    let owners = group.meta().owner_references.as_deref();
+    let upgrade = upgrade_of(view, namespace, owners).map(Arc::as_ref);
+    let owned = crate::settings::controller(owners).is_some();
+    if group.meta().deletion_timestamp.is_some() || (owned && upgrade.is_none()) {
+        // Whoever owns it is not seen (yet, or any more): without a judge nothing starts.
+        return Decision::default();
+    }
+    let settings = match upgrade {
+        Some(upgrade) => Settings::read(&upgrade.spec),
+        None => Settings::alone(group.version(), max_concurrent(group)),
+    };
+    let (Ok(settings), Ok(_)) = (settings, group.version().parse::<KubernetesVersion>()) else {
+        return Decision::default();
+    };
+    let Some(members) = Roster::of_groups(view, vec![group]).groups.pop() else {
+        return Decision::default();
+    };
+    let mut turn = Turn {
+        view,
+        members,
+        upgrade,
+        settings,
+        now,
+        decision: Decision::default(),
+    };
+    let slots = turn.slots();
+    turn.create_nodes(&slots);
+    turn.let_go(&slots);
+    turn.hear_wishes(&slots);
+    turn.sum_up(&slots);
+    turn.decision
+}
+
+fn max_concurrent(group: Group<'_>) -> usize {
+    match group {
+        Group::ControlPlane(_) => 1,
+        Group::Workers(workers) => workers
+            .spec
+            .max_concurrent
+            .and_then(|count| usize::try_from(count).ok())
+            .unwrap_or(1),
+    }
+}
+
+impl<'a> Turn<'a> {
+    fn group(&self) -> Group<'a> {
+        self.members.group
+    }
+
+    fn stage(&self) -> Option<Stage> {
+        Some(Stage {
+            kind: self.group().kind(),
+            version: self.group().version().parse().ok()?,
+            via: Vec::new(),
+        })
+    }
+
+    /// The ledger that counts for this group.
+    fn slots(&self) -> Vec<Slot> {
+        if let Some(upgrade) = self.upgrade {
+            return upgrade
+                .status
+                .as_ref()
+                .map(|status| status.slots.clone())
+                .unwrap_or_default();
+        }
+        let names = self
+            .group()
+            .status()
+            .map(|status| status.in_flight.as_slice())
+            .unwrap_or_default();
+        names
+            .iter()
+            .filter_map(|name| self.members.nodes.get(name.as_str()))
+            .filter(|standing| !standing.ended())
+            .map(|standing| Slot {
+                node: standing.node().to_owned(),
+                node_uid: standing.node_uid().to_owned(),
+                role: standing.upgrade.spec.role,
+                attempt: standing.upgrade.spec.attempt,
+                taken_at: k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(self.now),
+                failure_domain: None,
+            })
+            .collect()
+    }
+
+    fn aborted(&self) -> bool {
+        self.upgrade
+            .is_some_and(|upgrade| upgrade.spec.abort == Some(true) || upgrade.metadata.deletion_timestamp.is_some())
+    }
+
+    /// Nothing new is begun for an upgrade that is over, or not yet in its work.
+    fn at_work(&self) -> bool {
+        self.upgrade.is_none_or(|upgrade| {
+            upgrade
+                .status
+                .as_ref()
+                .and_then(|status| status.phase)
+                .is_some_and(super::works)
+        })
+    }
+
+    /// Makes the upgrades of nodes that have none, as many at once as may be staged.
+    fn create_nodes(&mut self, slots: &[Slot]) {
+        if self.aborted() || !self.at_work() {
+            return;
+        }
+        let Some(stage) = self.stage() else { return };
+        let staging = |standing: &&Standing<'_>| matches!(standing.state(), NodeState::Pending | NodeState::Staging);
+        let busy = self.members.nodes.values().filter(staging).count();
+        let room = self
+            .settings
+            .staging_concurrency
+            .map_or(usize::MAX, |most| most.saturating_sub(busy));
+        let view = self.view;
+        let missing: Vec<&'a Node> = self
+            .group()
+            .machines()
+            .iter()
+            .filter_map(|machine| {
+                let node = view.nodes.get(machine.name.as_str())?;
+                (machine.uid.as_deref().is_none_or(|uid| uid == node.uid.as_str())).then_some(node.as_ref())
+            })
+            .filter(|node| !node.deleting && self.standing_of(node).is_none())
+            .take(room)
+            .collect();
+        for node in missing {
+            let Some(image) = self.image() else { return };
+            if self.settings.pause.holds(&node.name) && node.pause.is_none() {
+                // Before its object is there, so that a person who lets the node go on later is not overruled.
+                self.decision.actions.push(Action::PauseNode { node: node.target() });
+            }
+            let created = children::node_upgrade(&self.order(node, &stage, image, slots));
+            self.decision.actions.push(Action::CreateNodeUpgrade(Box::new(created)));
+        }
+    }
+
+    fn image(&self) -> Option<Arc<str>> {
+        if let Some(image) = &self.settings.bundle_image {
+            return Some(Arc::clone(image));
+        }
+        let version: KubernetesVersion = self.group().version().parse().ok()?;
+        self.view.images.get(&version).cloned()
+    }
+
+    fn standing_of(&self, node: &Node) -> Option<Standing<'a>> {
+        self.members
+            .nodes
+            .get(node.name.as_str())
+            .copied()
+            .filter(|standing| standing.node_uid() == node.uid.as_str())
+    }
+
+    fn order<'b>(&'b self, node: &'b Node, stage: &Stage, image: Arc<str>, slots: &[Slot]) -> NodeOrder<'b> {
+        // A slot that outlived its object (someone deleted it) still counts for the one made in its place.
+        let attempt = slots
+            .iter()
+            .find(|slot| slot.node == node.name.as_str() && slot.node_uid == node.uid.as_str())
+            .map_or(1, |slot| slot.attempt);
+        let names = |upgrade: &'b ClusterUpgrade| {
+            let meta = &upgrade.metadata;
+            (
+                meta.name.as_deref().unwrap_or_default(),
+                meta.uid.as_deref().unwrap_or_default(),
+            )
+        };
+        NodeOrder {
+            view: self.view,
+            group: self.members.group,
+            node,
+            role: self.role(node, stage),
+            attempt,
+            via: via(self.view, node, &stage.version),
+            settings: Some(&self.settings),
+            upgrade: self.upgrade.map(names),
+            image,
+        }
+    }
+
+    /// The first control plane of a version changes what the cluster shares; there is one.
+    fn role(&self, node: &Node, stage: &Stage) -> NodeRole {
+        if stage.kind == StageKind::Workers {
+            return NodeRole::Worker;
+        }
+        let first_taken = self
+            .members
+            .nodes
+            .values()
+            .any(|standing| standing.upgrade.spec.role == NodeRole::FirstControlPlane);
+        let someone_there = self
+            .view
+            .control_plane_nodes()
+            .any(|other| !plan::needs(self.view, other, stage, false));
+        let first_listed = self.group().machines().first().map(|machine| machine.name.as_str());
+        if !first_taken && !someone_there && first_listed == Some(node.name.as_str()) {
+            NodeRole::FirstControlPlane
+        } else {
+            NodeRole::ControlPlane
+        }
+    }
+
+    fn set_desired(
+        &mut self,
+        standing: Standing<'_>,
+        desired: DesiredNodeState,
+        attempt: i32,
+        because: Option<Reason>,
+    ) {
+        self.decision.actions.push(Action::SetDesired {
+            target: target_of(&standing.upgrade.metadata),
+            desired,
+            attempt,
+            because,
+        });
+    }
+
+    /// Lets nodes go on that hold a slot; puts those back whose turn is over.
+    fn let_go(&mut self, slots: &[Slot]) {
+        let standings: Vec<Standing<'a>> = self.members.nodes.values().copied().collect();
+        for standing in standings {
+            let attempt = standing.upgrade.spec.attempt;
+            let holds = slots.iter().any(|slot| {
+                slot.node == standing.node() && slot.node_uid == standing.node_uid() && slot.attempt == attempt
+            });
+            let node = self.view.nodes.get(standing.node());
+            if node.is_some_and(|node| node.wish.is_some() && node.uid.as_str() == standing.node_uid()) {
+                continue;
+            }
+            let paused = node.is_some_and(|node| node.pause.is_some());
+            match standing.desired() {
+                DesiredNodeState::Staged if holds && self.aborted() => {
+                    self.set_desired(standing, DesiredNodeState::RolledBack, attempt, Some(Reason::Aborted));
+                }
+                DesiredNodeState::Staged if holds && standing.ready_to_go() => {
+                    self.set_desired(standing, DesiredNodeState::Upgraded, attempt, None);
+                }
+                DesiredNodeState::Upgraded if !standing.ended() && self.aborted() => {
+                    self.set_desired(standing, DesiredNodeState::RolledBack, attempt, Some(Reason::Aborted));
+                }
+                DesiredNodeState::Upgraded if standing.ready_to_go() && paused => {
+                    // Held before it began: its slot is for another one.
+                    self.set_desired(
+                        standing,
+                        DesiredNodeState::RolledBack,
+                        attempt,
+                        Some(Reason::NodePaused),
+                    );
+                }
+                _ if standing.deferred() && !self.aborted() && !holds && self.at_work() => {
+                    self.set_desired(standing, DesiredNodeState::Staged, attempt + 1, None);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// What people asked for single nodes.
+    fn hear_wishes(&mut self, slots: &[Slot]) {
+        let standings: Vec<Standing<'a>> = self.members.nodes.values().copied().collect();
+        for standing in standings {
+            let view = self.view;
+            let Some(node) = view.nodes.get(standing.node()) else {
+                continue;
+            };
+            let Some(wish) = node.wish.filter(|_| node.uid.as_str() == standing.node_uid()) else {
+                continue;
+            };
+            if !self.latest_of(standing) {
+                continue;
+            }
+            let holds = slots
+                .iter()
+                .any(|slot| slot.node == standing.node() && slot.node_uid == standing.node_uid());
+            match wish {
+                Wish::Defer => self.defer(standing, node),
+                Wish::Rollback => self.roll_back(standing, node, holds),
+            }
+        }
+    }
+
+    /// A node may have an upgrade for each hop; wishes are about the last one.
+    fn latest_of(&self, standing: Standing<'_>) -> bool {
+        let born = |upgrade: &afloat_api::NodeKubeadmUpgrade| {
+            let created = upgrade.metadata.creation_timestamp.as_ref().map(|time| time.0);
+            (
+                created,
+                upgrade.spec.kubelet_version.clone(),
+                upgrade.metadata.name.clone(),
+            )
+        };
+        let mine = born(standing.upgrade);
+        self.view
+            .node_upgrades_of(standing.node())
+            .filter(|(_, other)| other.spec.node.uid == standing.node_uid())
+            .all(|(_, other)| born(other) <= mine)
+    }
+
+    fn defer(&mut self, standing: Standing<'_>, node: &Node) {
+        let attempt = standing.upgrade.spec.attempt;
+        if standing.ended() || !self.at_work() {
+            self.tell(node, "there is nothing to defer: the node is not being upgraded");
+        } else if standing.in_flight() {
+            if standing.desired() != DesiredNodeState::RolledBack {
+                self.set_desired(standing, DesiredNodeState::RolledBack, attempt, Some(Reason::Deferred));
+            }
+        } else {
+            self.set_desired(standing, DesiredNodeState::Staged, attempt + 1, None);
+        }
+        self.decision.actions.push(Action::ClearWish { node: node.target() });
+    }
+
+    /// Undoing is a disruption: it waits for its slot, and for a control plane it ends with the first worker.
+    fn roll_back(&mut self, standing: Standing<'_>, node: &Node, holds: bool) {
+        let attempt = standing.upgrade.spec.attempt;
+        if let Some(why) = self.undo_refused(standing) {
+            self.tell(node, &why);
+        } else if standing.desired() != DesiredNodeState::RolledBack {
+            if standing.succeeded() && !holds && self.upgrade.is_some() {
+                return;
+            }
+            self.set_desired(
+                standing,
+                DesiredNodeState::RolledBack,
+                attempt,
+                Some(Reason::RolledBack),
+            );
+        }
+        self.decision.actions.push(Action::ClearWish { node: node.target() });
+    }
+
+    fn undo_refused(&self, standing: Standing<'_>) -> Option<String> {
+        super::undo_refused(self.view, standing)
+    }
+
+    fn tell(&mut self, node: &Node, message: &str) {
+        self.decision.events.push(Event {
+            object: EventObject::Node(node.target()),
+            warning: true,
+            reason: Reason::NotApplicable,
+            message: Arc::from(message),
+        });
+    }
+
+    /// The group's own status; where the group stands alone, also its ledger.
+    fn sum_up(&mut self, slots: &[Slot]) {
+        let group = self.group();
+        let generation = group.meta().generation;
+        let before = group.status().cloned().unwrap_or_default();
+        let mut in_flight: BTreeSet<String> = self
+            .members
+            .nodes
+            .values()
+            .filter(|standing| standing.in_flight())
+            .map(|standing| standing.node().to_owned())
+            .collect();
+        if self.upgrade.is_none() {
+            in_flight.extend(slots.iter().map(|slot| slot.node.clone()));
+            if !group.paused() {
+                in_flight.extend(self.grant_alone(slots));
+            }
+        }
+        let upgraded = self.count(|standing| standing.succeeded());
+        let failed = self.count(|standing| standing.failed());
+        let required = i64::try_from(group.machines().len()).unwrap_or(i64::MAX);
+        let over = self.machines_over();
+        let ready = over && failed == 0;
+        let mut conditions = before.conditions.clone();
+        let stamp = (self.now, generation);
+        let (reason, message) = match (ready, over) {
+            (true, _) => (
+                Reason::Succeeded,
+                format!("{upgraded} of {required} at {}", group.version()),
+            ),
+            (false, true) => (
+                Reason::Failed,
+                format!("{failed} of {required} failed and were set aside"),
+            ),
+            (false, false) => (
+                Reason::InProgress,
+                format!("{upgraded} of {required} at {}", group.version()),
+            ),
+        };
+        let ready_type: &str = ConditionType::Ready.into();
+        let progressing: &str = ConditionType::Progressing.into();
+        set_condition(&mut conditions, ready_type, ready, reason, &message, stamp);
+        set_condition(&mut conditions, progressing, !over, reason, &message, stamp);
+        let status = GroupUpgradeStatus {
+            observed_generation: generation,
+            require_upgrade: required,
+            upgraded,
+            failed,
+            ready,
+            in_flight: in_flight.into_iter().take(500).collect(),
+            conditions,
+        };
+        if status != before {
+            let (target, status) = (group.target(), Box::new(status));
+            self.decision.actions.push(match group {
+                Group::ControlPlane(_) => Action::WriteControlPlaneStatus { target, status },
+                Group::Workers(_) => Action::WriteWorkersStatus { target, status },
+            });
+        }
+    }
+
+    fn count(&self, what: impl Fn(&Standing<'_>) -> bool) -> i64 {
+        let matching = self.members.nodes.values().filter(|standing| what(standing)).count();
+        i64::try_from(matching).unwrap_or(i64::MAX)
+    }
+
+    /// Whether every machine of the group came to its end, or left.
+    fn machines_over(&self) -> bool {
+        self.group().machines().iter().all(|machine| {
+            let Some(node) = self.view.nodes.get(machine.name.as_str()) else {
+                return true;
+            };
+            if machine.uid.as_deref().is_some_and(|uid| uid != node.uid.as_str()) {
+                return true;
+            }
+            self.standing_of(node)
+                .is_some_and(|standing| standing.ended() && !standing.deferred())
+        })
+    }
+
+    fn grant_alone(&self, slots: &[Slot]) -> Vec<String> {
+        let Some(stage) = self.stage() else { return Vec::new() };
+        let failed = self.members.nodes.values().any(|standing| standing.failed());
+        if failed {
+            return Vec::new();
+        }
+        let roster = Roster::of_groups(self.view, vec![self.group()]);
+        let granting = Granting {
+            view: self.view,
+            roster: &roster,
+            stage: &stage,
+            settings: &self.settings,
+            upgrade: None,
+            downtime_accepted: true,
+            now: self.now,
+        };
+        granting.grant(slots).slots.into_iter().map(|slot| slot.node).collect()
+    }
+}
+
+/// The versions whose migrations run in turn on a node: one for each minor version it passes, the newest there is.
+fn via(view: &View, node: &Node, to: &KubernetesVersion) -> Vec<String> {
+    let from = node.kubelet_version.as_ref().map(KubernetesVersion::minor_version);
+    let mut newest: std::collections::BTreeMap<_, &KubernetesVersion> = std::collections::BTreeMap::new();
+    for version in view.images.keys() {
+        let minor = version.minor_version();
+        if from.is_some_and(|from| minor > from) && minor < to.minor_version() {
+            newest.insert(minor, version);
+        }
+    }
+    newest.into_values().chain([to]).map(ToString::to_string).collect()
+}
+
+/// The group under a key, of either kind.
+pub fn control_plane<'a>(view: &'a View, key: &Key) -> Option<Group<'a>> {
+    view.control_planes.get(key).map(|group| Group::ControlPlane(group))
+}
+
+pub fn workers<'a>(view: &'a View, key: &Key) -> Option<Group<'a>> {
+    view.workers.get(key).map(|group| Group::Workers(group))
+}

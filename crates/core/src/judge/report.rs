@@ -1,0 +1,373 @@
+//! What the status of a ClusterUpgrade says: phases, counters, who waits for what, who failed, conditions. Written so that
+//! a turn in which nothing happened changes nothing.
+
+use std::collections::BTreeMap;
+
+use afloat_api::clusterupgrade::{
+    Finding, MAX_FINDINGS, MAX_LISTED_NODES, NodeCounters, NodeFailure, NodeWait, Phase, PhaseRecord, Preflight,
+    Severity,
+};
+use afloat_api::{ConditionType, NodeState, Reason, Wait};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::{Turn, estimate, over};
+use crate::gates::Closed;
+use crate::objects::{Standing, set_condition};
+use crate::version::KubernetesVersion;
+use crate::view::Node;
+
+/// The words of a node's failure.
+pub fn failure_text(standing: Standing<'_>) -> String {
+    let failure = standing
+        .upgrade
+        .status
+        .as_ref()
+        .and_then(|status| status.failure.as_ref());
+    failure.map_or_else(
+        || "no reason was recorded".to_owned(),
+        |failure| failure.message.clone(),
+    )
+}
+
+fn short(text: &str, most: usize) -> String {
+    if text.len() <= most {
+        return text.to_owned();
+    }
+    let mut cut = text.chars().take(most - 1).collect::<String>();
+    while cut.len() > most - '…'.len_utf8() {
+        cut.pop();
+    }
+    cut.push('…');
+    cut
+}
+
+impl Turn<'_> {
+    /// Goes on to a phase; the one before is over.
+    pub(super) fn enter(&mut self, phase: Phase) {
+        if self.status.phase == Some(phase) {
+            return;
+        }
+        for record in &mut self.status.phases {
+            if record.finished_at.is_none() && record.name != phase {
+                record.finished_at = Some(Time(self.now));
+            }
+        }
+        if !over(phase) {
+            match self.status.phases.iter_mut().find(|record| record.name == phase) {
+                // The control plane comes round again where a target is several minor versions away.
+                Some(record) => record.finished_at = None,
+                None => self.status.phases.push(PhaseRecord {
+                    name: phase,
+                    started_at: Time(self.now),
+                    finished_at: None,
+                    message: None,
+                }),
+            }
+        }
+        self.status.phase = Some(phase);
+    }
+
+    pub(super) fn record_findings(&mut self, findings: &[Finding]) {
+        let listed: Vec<Finding> = findings.iter().take(MAX_FINDINGS).cloned().collect();
+        if self
+            .status
+            .preflight
+            .as_ref()
+            .is_some_and(|preflight| preflight.findings == listed)
+        {
+            return;
+        }
+        let count = |severity: Severity| {
+            let matching = findings.iter().filter(|finding| finding.severity == severity).count();
+            i32::try_from(matching).unwrap_or(i32::MAX)
+        };
+        self.status.preflight = Some(Preflight {
+            at: Time(self.now),
+            errors: count(Severity::Error),
+            warnings: count(Severity::Warning),
+            findings: listed,
+        });
+    }
+
+    /// What there is to say about an upgrade that goes on.
+    pub(super) fn sum_up(&mut self) {
+        self.count();
+        let (reason, message) = self.headline();
+        self.conclude(reason, &message);
+    }
+
+    /// Counters, lists and estimate.
+    pub(super) fn count(&mut self) {
+        let current = self.current();
+        let mut by_state: BTreeMap<String, i32> = BTreeMap::new();
+        let (mut succeeded, mut total) = (0, 0);
+        let mut left = (0, 0);
+        for node in self.view.nodes.values() {
+            total += 1;
+            let state = self.state_of(current.get(node.name.as_str()).copied(), node);
+            *by_state.entry(state.to_string()).or_default() += 1;
+            match state {
+                NodeState::Succeeded => succeeded += 1,
+                NodeState::RolledBack | NodeState::Failed => {}
+                _ if node.control_plane => left.0 += 1,
+                _ => left.1 += 1,
+            }
+        }
+        let done: Vec<Standing<'_>> = self
+            .roster
+            .standings()
+            .map(|(_, standing)| standing)
+            .filter(|standing| standing.succeeded())
+            .collect();
+        let lanes = self.status.slots.len();
+        self.status.estimate = estimate::estimate(&done, left, lanes, self.status.estimate.as_ref(), self.now);
+        let failed = self
+            .roster
+            .standings()
+            .filter(|(_, standing)| standing.failed())
+            .count();
+        self.status.nodes = Some(NodeCounters {
+            total,
+            succeeded,
+            in_flight: i32::try_from(self.status.slots.len()).unwrap_or(i32::MAX),
+            failed: i32::try_from(failed).unwrap_or(i32::MAX),
+            by_state,
+        });
+        self.status.progress = Some(format!("{succeeded}/{total}"));
+        self.list_failed();
+        self.list_waiting();
+    }
+
+    /// Of each node the upgrade it is in now, else the last one.
+    fn current(&self) -> BTreeMap<&str, Standing<'_>> {
+        let mut current: BTreeMap<&str, Standing<'_>> = BTreeMap::new();
+        let version = |standing: Standing<'_>| standing.upgrade.spec.kubelet_version.parse::<KubernetesVersion>().ok();
+        for (_, standing) in self.roster.standings() {
+            let there = self
+                .view
+                .nodes
+                .get(standing.node())
+                .is_some_and(|node| node.uid.as_str() == standing.node_uid());
+            if !there {
+                continue;
+            }
+            let better = current
+                .get(standing.node())
+                .is_none_or(|other| match (other.ended(), standing.ended()) {
+                    (true, false) => true,
+                    (false, true) => false,
+                    // Two that are not over: the later hop is only staged ahead.
+                    (false, false) => version(standing) < version(*other),
+                    (true, true) => version(standing) > version(*other),
+                });
+            if better {
+                current.insert(standing.node(), standing);
+            }
+        }
+        current
+    }
+
+    /// Where a node is, as a person counts: in the upgrade it is in now, else by its version.
+    fn state_of(&self, standing: Option<Standing<'_>>, node: &Node) -> NodeState {
+        let target = &self.upgrade.spec.kubernetes_version;
+        let at_target = || node.kubelet_version.as_ref().map(ToString::to_string).as_ref() == Some(target);
+        match standing {
+            // One hop is done, the next has no object yet.
+            Some(standing) if standing.succeeded() && standing.upgrade.spec.kubelet_version != *target => {
+                NodeState::Pending
+            }
+            Some(standing) => standing.state(),
+            None if !self.bundle_is_new() && at_target() => NodeState::Succeeded,
+            None => NodeState::Pending,
+        }
+    }
+
+    fn list_failed(&mut self) {
+        let mut failed: Vec<NodeFailure> = self
+            .roster
+            .standings()
+            .map(|(_, standing)| standing)
+            .filter(|standing| standing.failed())
+            .filter_map(|standing| {
+                let failure = standing.upgrade.status.as_ref()?.failure.as_ref()?;
+                Some(NodeFailure {
+                    node: standing.node().to_owned(),
+                    state: failure.state,
+                    reason: failure.reason.clone(),
+                    message: short(&failure.message, 512),
+                    at: failure.at.clone(),
+                    attempt: standing.upgrade.spec.attempt,
+                    rolled_back: standing.state() == NodeState::RolledBack,
+                    blocked_by: failure.blocked_by.clone(),
+                })
+            })
+            .collect();
+        failed.sort_by(|one, other| (&one.at.0, &one.node).cmp(&(&other.at.0, &other.node)));
+        failed.dedup_by(|one, other| one.node == other.node);
+        failed.truncate(MAX_LISTED_NODES);
+        self.status.failed = failed;
+    }
+
+    fn list_waiting(&mut self) {
+        let mut waiting: BTreeMap<String, NodeWait> = BTreeMap::new();
+        for (_, standing) in self.roster.standings().filter(|(_, standing)| !standing.ended()) {
+            let wait = standing
+                .upgrade
+                .status
+                .as_ref()
+                .and_then(|status| status.waiting_for.clone());
+            let current = standing.upgrade.status.as_ref().and_then(|status| status.attempt)
+                == Some(standing.upgrade.spec.attempt);
+            if let Some(wait) = wait.filter(|_| current) {
+                let node = standing.node().to_owned();
+                let state = standing.state();
+                waiting.insert(node.clone(), NodeWait { node, state, wait });
+            }
+        }
+        let before = std::mem::take(&mut self.status.waiting);
+        let current = self.current();
+        for (node, closed) in &self.held {
+            if node.as_str().is_empty() {
+                continue;
+            }
+            let since = before
+                .iter()
+                .find(|wait| wait.node == node.as_str() && wait.wait.reason == closed.reason.to_string())
+                .map_or(Time(self.now), |wait| wait.wait.since.clone());
+            let state = current
+                .get(node.as_str())
+                .map_or(NodeState::Staged, |standing| standing.state());
+            let name = node.to_string();
+            waiting.entry(name.clone()).or_insert_with(|| NodeWait {
+                node: name,
+                state,
+                wait: wait_of(closed, since),
+            });
+        }
+        let mut waiting: Vec<NodeWait> = waiting.into_values().collect();
+        waiting.sort_by(|one, other| (&one.wait.since.0, &one.node).cmp(&(&other.wait.since.0, &other.node)));
+        waiting.truncate(MAX_LISTED_NODES);
+        self.status.waiting = waiting;
+    }
+
+    /// The one sentence about an upgrade that goes on.
+    fn headline(&self) -> (Reason, String) {
+        if let Some((_, closed)) = self.held.iter().find(|(node, _)| node.as_str().is_empty()) {
+            return (closed.reason, closed.message.clone());
+        }
+        if let Some(preflight) = self
+            .status
+            .preflight
+            .as_ref()
+            .filter(|_| self.phase() == Phase::Preflight)
+        {
+            let open = preflight.findings.iter().filter(|finding| blocks(finding)).count();
+            if open > 0 {
+                let message = format!(
+                    "{} errors, {} warnings: nothing was changed; fix the errors, accept warnings in spec.accept",
+                    preflight.errors, preflight.warnings
+                );
+                return (Reason::PreflightFailed, message);
+            }
+        }
+        if self.upgrade.spec.abort == Some(true) || self.deleting() {
+            return (
+                Reason::RollingBack,
+                "nodes in flight are put back as they were".to_owned(),
+            );
+        }
+        if let Some(wait) = self.status.waiting.first() {
+            let reason = wait.wait.reason.parse().unwrap_or(Reason::InProgress);
+            return (reason, short(&format!("{}: {}", wait.node, wait.wait.message), 512));
+        }
+        let progress = self.status.progress.as_deref().unwrap_or_default();
+        (Reason::InProgress, format!("{}: {progress} nodes done", self.phase()))
+    }
+
+    /// The conditions, from the reason and the sentence of the whole.
+    pub(super) fn conclude(&mut self, reason: Reason, message: &str) {
+        let phase = self.phase();
+        let stamp = (self.now, self.upgrade.metadata.generation);
+        let preflighted = phase > Phase::Preflight && self.status.started_at.is_some();
+        let message = short(message, 1024);
+        let paused = self.upgrade.spec.paused == Some(true);
+        let stalled = matches!(phase, Phase::Failed)
+            || matches!(
+                reason,
+                Reason::PreflightFailed
+                    | Reason::WaitingForOtherUpgrade
+                    | Reason::BundleUnavailable
+                    | Reason::VersionSkew
+            );
+        let failed = self.status.failed.len();
+        let conditions = &mut self.status.conditions;
+        let mut set = |kind: ConditionType, value: bool, reason: Reason, text: &str| {
+            set_condition(conditions, kind.into(), value, reason, text, stamp);
+        };
+        set(ConditionType::Ready, phase == Phase::Succeeded, reason, &message);
+        set(
+            ConditionType::Progressing,
+            !over(phase) && !stalled && !paused,
+            reason,
+            &message,
+        );
+        set(
+            ConditionType::Stalled,
+            stalled,
+            reason,
+            if stalled { &message } else { "" },
+        );
+        let paused_reason = if paused {
+            Reason::PausedByUser
+        } else {
+            Reason::InProgress
+        };
+        set(
+            ConditionType::Paused,
+            paused,
+            paused_reason,
+            if paused { "spec.paused is true" } else { "" },
+        );
+        let degraded = format!("{failed} nodes failed and were set aside");
+        let (degraded_reason, text) = if failed > 0 {
+            (Reason::Failed, degraded.as_str())
+        } else {
+            (Reason::InProgress, "")
+        };
+        set(ConditionType::Degraded, failed > 0, degraded_reason, text);
+        let preflight = if preflighted { Reason::Succeeded } else { reason };
+        set(
+            ConditionType::PreflightPassed,
+            preflighted,
+            preflight,
+            if preflighted { "" } else { &message },
+        );
+        let planes = phase > Phase::ControlPlane && !matches!(phase, Phase::Failed | Phase::Aborted);
+        let planes_reason = if planes { Reason::Succeeded } else { Reason::InProgress };
+        set(ConditionType::ControlPlaneUpgraded, planes, planes_reason, "");
+        let workers = phase == Phase::Succeeded;
+        let workers_reason = if workers { Reason::Succeeded } else { Reason::InProgress };
+        set(ConditionType::WorkersUpgraded, workers, workers_reason, "");
+        if over(phase) {
+            set(ConditionType::CleanedUp, true, Reason::Succeeded, "");
+        }
+    }
+}
+
+fn blocks(finding: &Finding) -> bool {
+    match finding.severity {
+        Severity::Error => true,
+        Severity::Warning => !finding.accepted,
+        Severity::Info => false,
+    }
+}
+
+fn wait_of(closed: &Closed, since: Time) -> Wait {
+    Wait {
+        reason: closed.reason.to_string(),
+        message: short(&closed.message, 512),
+        since,
+        until: closed.until.map(Time),
+        blocked_by: closed.blocked_by.clone(),
+    }
+}

@@ -1,0 +1,294 @@
+//! Who may be disrupted next: the ledger. Decided for the whole cluster in one fixed order, and recorded before anything
+//! starts; a stale view then picks the same nodes, and its write is refused.
+
+use std::collections::BTreeSet;
+
+use afloat_api::clusterupgrade::{MAX_SLOTS, Slot};
+use afloat_api::{NodeRole, Reason};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::roster::Roster;
+use crate::capacity;
+use crate::gates::{self, Closed};
+use crate::objects::Standing;
+use crate::plan::{self, Stage, StageKind};
+use crate::settings::{Settings, Share};
+use crate::view::{Key, Node, NodeName, View};
+
+/// How many nodes that cannot go are looked at before a turn gives up: each costs a search for room.
+const LOOKED_AT: usize = 8;
+
+/// What a granting turn works on.
+pub struct Granting<'a> {
+    pub view: &'a View,
+    pub roster: &'a Roster<'a>,
+    pub stage: &'a Stage,
+    pub settings: &'a Settings,
+    /// The ClusterUpgrade, where there is one: its custom gates count.
+    pub upgrade: Option<&'a Key>,
+    /// The loss of quorum while a control plane restarts was accepted.
+    pub downtime_accepted: bool,
+    pub now: Timestamp,
+}
+
+/// Who got a slot, and who is held back by what.
+#[derive(Debug, Default)]
+pub struct Granted {
+    pub slots: Vec<Slot>,
+    pub held: Vec<(NodeName, Closed)>,
+}
+
+/// A node that could go.
+struct Candidate<'a> {
+    node: &'a Node,
+    standing: Standing<'a>,
+}
+
+impl<'a> Granting<'a> {
+    /// Grants what the budget allows beyond the slots that are held.
+    pub fn grant(&self, held: &[Slot]) -> Granted {
+        match self.stage.kind {
+            StageKind::ControlPlane => self.grant_control_plane(held),
+            StageKind::Workers => self.grant_workers(held),
+        }
+    }
+
+    /// Nodes that are ready to go, those of a later attempt last, else in the order of the plan.
+    fn candidates(&self) -> Vec<Candidate<'a>> {
+        let view = self.view;
+        let of_stage: Vec<&Node> = match self.stage.kind {
+            StageKind::ControlPlane => view.control_plane_nodes().map(AsRef::as_ref).collect(),
+            StageKind::Workers => view.worker_nodes().map(AsRef::as_ref).collect(),
+        };
+        let order = plan::order(view, of_stage.into_iter(), self.stage.kind, self.settings);
+        let mut candidates: Vec<Candidate<'a>> = order
+            .iter()
+            .filter_map(|name| view.nodes.get(name))
+            .filter_map(|node| {
+                let standing = self.roster.standing(self.stage, node)?;
+                Some(Candidate { node, standing })
+            })
+            .filter(|candidate| candidate.standing.ready_to_go() && !candidate.standing.in_flight())
+            .collect();
+        candidates.sort_by_key(|candidate| candidate.standing.upgrade.spec.attempt);
+        candidates
+    }
+
+    fn grant_control_plane(&self, held: &[Slot]) -> Granted {
+        let mut granted = Granted::default();
+        if !held.is_empty() {
+            return granted;
+        }
+        let first_done = self
+            .roster
+            .serving(self.stage)
+            .flat_map(|members| members.nodes.values())
+            .any(|standing| standing.succeeded())
+            || self
+                .view
+                .control_plane_nodes()
+                .any(|node| !plan::needs(self.view, node, self.stage, false));
+        for candidate in self.candidates() {
+            let role = candidate.standing.upgrade.spec.role;
+            let closed = paused(candidate.node).or_else(|| {
+                (role != NodeRole::FirstControlPlane && !first_done).then(|| Closed {
+                    reason: Reason::WaitingForEarlierNode,
+                    message: "the first control plane changes what the cluster shares; it goes before the others"
+                        .to_owned(),
+                    blocked_by: None,
+                    until: None,
+                })
+            });
+            let closed = closed.or_else(|| {
+                gates::control_plane(self.view, candidate.node, self.downtime_accepted)
+                    .and_then(|()| self.custom())
+                    .err()
+                    .map(|closed| *closed)
+            });
+            let Some(closed) = closed else {
+                granted.slots.push(self.slot(&candidate));
+                break;
+            };
+            granted.held.push((candidate.node.name.clone(), closed));
+        }
+        granted
+    }
+
+    fn custom(&self) -> Result<(), Box<Closed>> {
+        match self.upgrade {
+            Some(key) => gates::custom(self.view, key, self.settings),
+            None => Ok(()),
+        }
+    }
+
+    fn grant_workers(&self, held: &[Slot]) -> Granted {
+        let mut granted = Granted::default();
+        let mut out = Out::of(self.view, held, self.settings);
+        for candidate in self.candidates() {
+            if held.len() + granted.slots.len() >= MAX_SLOTS || granted.held.len() >= LOOKED_AT {
+                break;
+            }
+            let closed = paused(candidate.node)
+                .or_else(|| out.refuses(candidate.node, self.settings))
+                .or_else(|| {
+                    gates::api_server(self.view)
+                        .and_then(|()| self.custom())
+                        .err()
+                        .map(|closed| *closed)
+                })
+                .or_else(|| self.no_room(&candidate, &out));
+            let Some(closed) = closed else {
+                out.take(candidate.node, self.settings);
+                granted.slots.push(self.slot(&candidate));
+                continue;
+            };
+            let full = closed.reason == Reason::WaitingForBudget;
+            granted.held.push((candidate.node.name.clone(), closed));
+            if full && self.settings.per_failure_domain.is_none() {
+                break;
+            }
+        }
+        granted
+    }
+
+    fn no_room(&self, candidate: &Candidate<'_>, out: &Out) -> Option<Closed> {
+        let mut away = out.slots.clone();
+        away.insert(candidate.node.name.clone());
+        // A single node has nowhere to send its pods; they wait on it.
+        if away.len() >= self.view.nodes.len() {
+            return None;
+        }
+        capacity::fits(self.view, &away).err().map(|example| Closed {
+            reason: Reason::WaitingForCapacity,
+            message: example.to_string(),
+            blocked_by: Some(example.workload.clone()),
+            until: None,
+        })
+    }
+
+    fn slot(&self, candidate: &Candidate<'_>) -> Slot {
+        Slot {
+            node: candidate.node.name.to_string(),
+            node_uid: candidate.node.uid.to_string(),
+            role: candidate.standing.upgrade.spec.role,
+            attempt: candidate.standing.upgrade.spec.attempt,
+            taken_at: Time(self.now),
+            failure_domain: candidate
+                .node
+                .failure_domain(&self.settings.failure_domain_label)
+                .map(str::to_owned),
+        }
+    }
+}
+
+fn paused(node: &Node) -> Option<Closed> {
+    node.pause.as_ref().map(|_| Closed {
+        reason: Reason::NodePaused,
+        message: format!("held by a person; afloat resume {} lets it go on", node.name),
+        blocked_by: Some(super::children::machine(node)),
+        until: None,
+    })
+}
+
+/// The workers that are out of service, or may be soon.
+struct Out {
+    /// Those that hold a slot.
+    slots: BTreeSet<NodeName>,
+    /// All, the broken and the cordoned included.
+    all: BTreeSet<NodeName>,
+    /// Failure domain of each, with its count.
+    domains: std::collections::BTreeMap<String, usize>,
+    allowed: usize,
+}
+
+impl Out {
+    fn of(view: &View, held: &[Slot], settings: &Settings) -> Self {
+        let slots: BTreeSet<NodeName> = held.iter().map(|slot| NodeName::from(slot.node.as_str())).collect();
+        let mut all = slots.clone();
+        let mut total = 0;
+        for node in view.worker_nodes() {
+            total += 1;
+            if !node.available() {
+                all.insert(node.name.clone());
+            }
+        }
+        let mut out = Self {
+            slots,
+            all: BTreeSet::new(),
+            domains: std::collections::BTreeMap::new(),
+            allowed: settings.max_unavailable.of(total),
+        };
+        for name in all {
+            if let Some(node) = view.nodes.get(&name) {
+                out.count(node, settings);
+            }
+        }
+        out
+    }
+
+    fn count(&mut self, node: &Node, settings: &Settings) {
+        if self.all.insert(node.name.clone())
+            && let Some(domain) = node.failure_domain(&settings.failure_domain_label)
+        {
+            *self.domains.entry(domain.to_owned()).or_default() += 1;
+        }
+    }
+
+    fn take(&mut self, node: &Node, settings: &Settings) {
+        self.count(node, settings);
+        self.slots.insert(node.name.clone());
+    }
+
+    /// Why one more node would be too many. A node that is out of service already adds nothing.
+    fn refuses(&self, node: &Node, settings: &Settings) -> Option<Closed> {
+        if self.all.contains(&node.name) {
+            return None;
+        }
+        let limit = |what: String| Closed {
+            reason: Reason::WaitingForBudget,
+            message: what,
+            blocked_by: None,
+            until: None,
+        };
+        if self.all.len() >= self.allowed {
+            let (broken, slots) = (self.all.len() - self.slots.len(), self.slots.len());
+            let share = match settings.max_unavailable {
+                Share::Count(count) => count.to_string(),
+                Share::Percent(percent) => format!("{percent}% = {}", self.allowed),
+            };
+            return Some(limit(format!(
+                "budget.maxUnavailable is {share}: {slots} being upgraded, {broken} out of service otherwise"
+            )));
+        }
+        let domain = node.failure_domain(&settings.failure_domain_label)?;
+        let (most, out) = (settings.per_failure_domain?, self.domains.get(domain).copied()?);
+        (out >= most).then(|| {
+            limit(format!(
+                "budget.perFailureDomain is {most}: {out} out of service in {domain}"
+            ))
+        })
+    }
+}
+
+/// The slots that are still needed. One is given back only on evidence: the attempt it was for is over, or the machine is
+/// gone. That an object is not in the view proves nothing about a moment the view has not reached.
+pub fn still_held(view: &View, roster: &Roster<'_>, held: &[Slot], ledger_as_of: crate::view::Revision) -> Vec<Slot> {
+    held.iter()
+        .filter(|slot| {
+            let standing = roster.holder(&slot.node, &slot.node_uid, slot.attempt);
+            match standing {
+                Some(standing) if standing.upgrade.spec.attempt == slot.attempt => !standing.ended(),
+                Some(standing) => standing.upgrade.spec.attempt < slot.attempt,
+                None => {
+                    let there = view
+                        .nodes
+                        .get(slot.node.as_str())
+                        .is_some_and(|node| node.uid.as_str() == slot.node_uid);
+                    there || view.nodes_as_of < ledger_as_of
+                }
+            }
+        })
+        .cloned()
+        .collect()
+}
