@@ -1,6 +1,8 @@
 //! `FieldsV1`, the notation of field sets inside `managedFields`: reading it from the tree that a client sends, and
 //! writing it as text. What is done with that text is in the sibling module.
 
+use std::fmt::Write as _;
+
 use serde_json::Value;
 
 use super::fieldset::{FieldSet, PathElement, Subset};
@@ -129,7 +131,7 @@ fn push_scalar(out: &mut String, value: &Value) {
         Value::Number(number) if number.is_f64() => {
             let float = number.as_f64().unwrap_or(0.0);
             if float.fract() == 0.0 && float.abs() < 1e21 {
-                out.push_str(&format!("{float:.0}"));
+                let _ = write!(out, "{float:.0}");
             } else {
                 out.push_str(&number.to_string());
             }

@@ -7,6 +7,7 @@ mod list_rules;
 mod object;
 mod schema_rules;
 mod validate;
+mod version_parts;
 
 use std::sync::Arc;
 

@@ -20,8 +20,6 @@ mod workload;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
-
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
@@ -66,7 +64,7 @@ pub struct TableOptions<'a> {
 /// Prints objects of one resource. Without `list_metadata` it is the table of a single object.
 pub fn table(
     resource: &ResourceType,
-    objects: &[Arc<Value>],
+    objects: &[Value],
     list_metadata: Option<&Value>,
     options: &TableOptions<'_>,
 ) -> Value {
@@ -131,7 +129,7 @@ fn row(object: &Value, cells: Vec<Value>, conditions: Option<Value>, options: &T
     Value::Object(row)
 }
 
-fn table_metadata(objects: &[Arc<Value>], list_metadata: Option<&Value>) -> Value {
+fn table_metadata(objects: &[Value], list_metadata: Option<&Value>) -> Value {
     match (list_metadata, objects) {
         (Some(list), _) => {
             let keep = ["resourceVersion", "continue", "remainingItemCount"];

@@ -1,7 +1,6 @@
 //! Rows and columns against what a real kube-apiserver v1.36.3 answered (`testdata/`, with the moment of each answer).
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use afloat_apischema::schema::TypeSchema;
 use serde_json::{Value, json};
@@ -63,12 +62,12 @@ fn rows_equal_those_of_the_real_server() {
     let recorded: Vec<Value> = serde_json::from_str(include_str!("testdata/rows.json")).unwrap();
     assert!(recorded.len() > 100);
     for case in recorded {
-        let object = Arc::new(case["object"].clone());
+        let object = &case["object"];
         let text = |field: &str| object[field].as_str().unwrap();
         let resource = resource(text("apiVersion"), text("kind"), Origin::BuiltIn);
         let printed = table(
             &resource,
-            &[Arc::clone(&object)],
+            std::slice::from_ref(object),
             None,
             &options(case["now"].as_str().unwrap()),
         );
@@ -108,16 +107,10 @@ fn custom_rows_equal_those_of_the_real_server() {
         ..CustomOrigin::default()
     });
     let resource = resource("example.com/v1", "Widget", origin);
-    let objects: Vec<Arc<Value>> = recorded["objects"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .cloned()
-        .map(Arc::new)
-        .collect();
+    let objects = recorded["objects"].as_array().unwrap();
     let printed = table(
         &resource,
-        &objects,
+        objects,
         Some(&json!({})),
         &options(recorded["now"].as_str().unwrap()),
     );
@@ -139,7 +132,7 @@ fn custom_rows_equal_those_of_the_real_server() {
 fn custom_kind_without_columns_shows_its_age() {
     let resource = resource("example.com/v1", "Gadget", Origin::Custom(CustomOrigin::default()));
     let object = json!({"metadata": {"name": "g", "creationTimestamp": "2026-01-01T00:00:00Z"}});
-    let printed = table(&resource, &[Arc::new(object)], None, &options("2026-01-01T00:00:09Z"));
+    let printed = table(&resource, &[object], None, &options("2026-01-01T00:00:09Z"));
     assert_eq!(printed["rows"][0]["cells"], json!(["g", "9s"]));
     assert_eq!(printed["columnDefinitions"][1]["type"], "date");
 }
@@ -161,7 +154,7 @@ fn column_with_an_unreadable_path_ends_the_columns() {
     });
     let resource = resource("example.com/v1", "Gadget", origin);
     let object = json!({"metadata": {"name": "g"}, "a": "x", "c": "y"});
-    let printed = table(&resource, &[Arc::new(object)], None, &options("2026-01-01T00:00:09Z"));
+    let printed = table(&resource, &[object], None, &options("2026-01-01T00:00:09Z"));
     assert_eq!(printed["rows"][0]["cells"], json!(["g", "x"]));
 }
 
@@ -175,7 +168,7 @@ fn row_carries_as_much_of_the_object_as_was_asked() {
             headers: false,
             ..options("2026-01-01T00:00:00Z")
         };
-        table(&pods, &[Arc::new(object.clone())], None, &options)["rows"][0]["object"].clone()
+        table(&pods, std::slice::from_ref(object), None, &options)["rows"][0]["object"].clone()
     };
     assert_eq!(shown(IncludeObject::None, &object), Value::Null);
     assert_eq!(shown(IncludeObject::Object, &object), object);

@@ -188,7 +188,7 @@ impl<'a> Presenter<'a> {
             View::Whole => self.whole(object),
             View::Metadata => self.partial_metadata(object.value()),
             View::Table => {
-                let whole = Arc::new(self.whole(object));
+                let whole = self.whole(object);
                 printing::table(self.resource, &[whole], None, &self.table_options(table_headers))
             }
         }
@@ -239,7 +239,7 @@ impl<'a> Presenter<'a> {
                 })
             }
             View::Table => {
-                let items: Vec<Arc<Value>> = items.iter().map(|object| Arc::new(self.whole(object))).collect();
+                let items: Vec<Value> = items.iter().map(|object| self.whole(object)).collect();
                 printing::table(self.resource, &items, Some(metadata), &self.table_options(true))
             }
         };

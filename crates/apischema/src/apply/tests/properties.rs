@@ -174,8 +174,12 @@ proptest! {
         shared in 0..3_usize,
     ) {
         let (mut set, mut asked) = (FieldSet::default(), FieldSet::default());
-        own.iter().for_each(|path| set.insert(path));
-        other.iter().chain(own.iter().take(shared)).for_each(|path| asked.insert(path));
+        for path in &own {
+            set.insert(path);
+        }
+        for path in other.iter().chain(own.iter().take(shared)) {
+            asked.insert(path);
+        }
         let text = set.to_json_string();
         prop_assert_eq!(folded::intersects(&text, &asked), !set.intersection(&asked).is_empty());
         prop_assert_eq!(folded::contains(&text, &asked), asked.difference(&set).is_empty());

@@ -8,6 +8,7 @@ mod core;
 mod ephemeral;
 mod event;
 mod ingress;
+mod jobs;
 mod limits;
 mod network;
 mod pod;
@@ -124,8 +125,8 @@ pub fn create(group: &str, kind: &str, object: &Value) -> Vec<FieldError> {
             service::allocation(found, object);
         }
         ("networking.k8s.io", "Ingress") => ingress::create(found, object),
-        ("batch", "Job") => workloads::job(found, object, false),
-        ("batch", "CronJob") => workloads::cron_job(found, object, false),
+        ("batch", "Job") => jobs::job(found, object, false),
+        ("batch", "CronJob") => jobs::cron_job(found, object, false),
         ("apps", "StatefulSet") => workloads::stateful_set(found, object, false),
         ("scheduling.k8s.io", "PriorityClass") => policies::priority_class(found, object),
         _ => always(found, group, kind, object),
@@ -200,10 +201,10 @@ pub fn update(group: &str, kind: &str, object: &Value, old: &Value) -> Vec<Field
             workloads::stateful_set_update(found, object, old);
         }
         ("batch", "Job") => {
-            workloads::job(found, object, true);
-            workloads::job_update(found, object, old);
+            jobs::job(found, object, true);
+            jobs::job_update(found, object, old);
         }
-        ("batch", "CronJob") => workloads::cron_job(found, object, true),
+        ("batch", "CronJob") => jobs::cron_job(found, object, true),
         ("scheduling.k8s.io", "PriorityClass") => policies::priority_class_update(found, object, old),
         ("storage.k8s.io", "StorageClass") => policies::storage_class_update(found, object, old),
         ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => {
