@@ -10,7 +10,7 @@ use super::{drain, upgrading};
 use crate::view::{Key, Node};
 
 /// What is only true of one attempt.
-pub(super) const OF_ONE_ATTEMPT: [ConditionType; 5] = [
+const OF_ONE_ATTEMPT: [ConditionType; 5] = [
     ConditionType::Staged,
     ConditionType::Drained,
     ConditionType::StoodAside,

@@ -75,6 +75,9 @@ pub(super) fn advance(turn: &mut Turn<'_>, node: &Node) -> bool {
         );
         return true;
     }
+    if turn.holds(ConditionType::Drained) {
+        turn.condition(ConditionType::Drained, false, Reason::InProgress, "pods have come back");
+    }
     if !look.go.is_empty() {
         turn.look_again(later(turn.now, ASK_AGAIN));
     }
@@ -146,13 +149,13 @@ pub(super) fn look(turn: &Turn<'_>, node: &Node) -> Look {
         if let Some(ending) = pod.ending {
             match late(pod, ending, node, turn.now) {
                 Ok(late_at) => look.late_at = Some(look.late_at.map_or(late_at, |other| other.min(late_at))),
-                Err(block) => look.blocks.push(block),
+                Err(block) => look.blocks.push(*block),
             }
             continue;
         }
         match fate(turn.view, pod, options, &mut left, turn.now) {
             Ok(action) => look.go.push(action),
-            Err(block) => look.blocks.push(block),
+            Err(block) => look.blocks.push(*block),
         }
     }
     look
@@ -172,7 +175,7 @@ fn has_to_leave(pod: &Pod) -> bool {
 }
 
 /// A pod that ends has its grace period and a little more; `Ok` with the moment when it is late.
-fn late(pod: &Pod, ending: Ending, node: &Node, now: Timestamp) -> Result<Timestamp, Block> {
+fn late(pod: &Pod, ending: Ending, node: &Node, now: Timestamp) -> Result<Timestamp, Box<Block>> {
     let late_at = later(ending.by, PAST_GRACE);
     if now < late_at {
         return Ok(late_at);
@@ -189,12 +192,12 @@ fn late(pod: &Pod, ending: Ending, node: &Node, now: Timestamp) -> Result<Timest
     } else {
         format!("pod {key} cannot end: the kubelet of {} does not answer", node.name)
     };
-    Err(Block {
+    Err(Box::new(Block {
         pod: None,
         reason: Reason::WaitingForPodTermination,
         by,
         message,
-    })
+    }))
 }
 
 fn fate(
@@ -203,7 +206,7 @@ fn fate(
     options: &Drain,
     left: &mut BTreeMap<Key, i64>,
     now: Timestamp,
-) -> Result<Action, Block> {
+) -> Result<Action, Box<Block>> {
     let evict = Action::Evict {
         pod: pod.target(),
         grace_seconds: options.grace_seconds,
@@ -212,23 +215,25 @@ fn fate(
         return Ok(evict);
     }
     let key = &pod.key;
-    let kept = |reason, message: String| Block {
-        pod: Some(pod_ref(pod)),
-        reason,
-        by: pod_ref(pod),
-        message,
+    let kept = |reason, by, message| {
+        Box::new(Block {
+            pod: Some(pod_ref(pod)),
+            reason,
+            by,
+            message,
+        })
     };
     if pod.shape.owner.is_none() && !options.evict_unmanaged {
         let message = format!(
             "pod {key} has no controller that would bring it back: delete it, or set spec.drain.evictUnmanagedPods: true"
         );
-        return Err(kept(Reason::UnmanagedPod, message));
+        return Err(kept(Reason::UnmanagedPod, pod_ref(pod), message));
     }
     if pod.shape.local_data && !options.delete_local_data {
         let message = format!(
             "pod {key} has data in an emptyDir that an eviction loses: delete it, or set spec.drain.deleteEmptyDirData: true"
         );
-        return Err(kept(Reason::LocalData, message));
+        return Err(kept(Reason::LocalData, pod_ref(pod), message));
     }
     // The eviction API asks no budget for a pod that does not run yet.
     if pod.phase == PodPhase::Pending {
@@ -245,16 +250,22 @@ fn fate(
         [] => Ok(evict),
         [budget] if allows(budget, pod, left) => Ok(evict),
         [first, ..] if budgets.iter().all(overridden) => Ok(past(first)),
-        [budget] => Err(refuses(pod, budget)),
-        [first, second, ..] => Err(Block {
-            pod: Some(pod_ref(pod)),
-            reason: Reason::SeveralPodDisruptionBudgets,
-            by: budget_ref(first),
-            message: format!(
+        [budget] => {
+            let message = format!(
+                "pdb/{} allows no further disruption now ({} pods must stay): a further replica elsewhere frees it",
+                budget.key, budget.desired_healthy
+            );
+            let by = budget_ref(budget);
+            Err(kept(Reason::WaitingForPodDisruptionBudget, by, message))
+        }
+        [first, second, ..] => {
+            let message = format!(
                 "pod {key} is under pdb/{} and pdb/{}: the API server evicts no pod under two; narrow the selector of one, or delete it",
                 first.key, second.key
-            ),
-        }),
+            );
+            let by = budget_ref(first);
+            Err(kept(Reason::SeveralPodDisruptionBudgets, by, message))
+        }
     }
 }
 
@@ -276,18 +287,6 @@ fn allows(budget: &PodBudget, pod: &Pod, left: &mut BTreeMap<Key, i64>) -> bool 
     }
     *left -= 1;
     true
-}
-
-fn refuses(pod: &Pod, budget: &PodBudget) -> Block {
-    Block {
-        pod: Some(pod_ref(pod)),
-        reason: Reason::WaitingForPodDisruptionBudget,
-        by: budget_ref(budget),
-        message: format!(
-            "pdb/{} allows no further disruption now ({} pods must stay): a further replica elsewhere frees it",
-            budget.key, budget.desired_healthy
-        ),
-    }
 }
 
 /// Rule 8: past a budget only where the person named it, and not after the moment that was set for it.

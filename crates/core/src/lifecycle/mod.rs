@@ -106,9 +106,8 @@ impl Turn<'_> {
                 return self.upgrade.spec.desired == DesiredNodeState::RolledBack
                     && self.attempt() == self.upgrade.spec.attempt;
             }
-            NodeState::RolledBack | NodeState::RollingBack => true,
             // What follows on a failure is the same undoing.
-            NodeState::Failed => true,
+            NodeState::RolledBack | NodeState::RollingBack | NodeState::Failed => true,
             _ => false,
         };
         !ended
@@ -120,10 +119,16 @@ impl Turn<'_> {
     /// Nothing is under way on the machine: not begun, or ended.
     fn at_rest(&self) -> bool {
         match self.state() {
-            NodeState::Pending | NodeState::Staging | NodeState::Staged | NodeState::Paused => true,
-            NodeState::Succeeded | NodeState::RolledBack => true,
             NodeState::Failed => self.failed_for_good(),
-            _ => false,
+            state => matches!(
+                state,
+                NodeState::Pending
+                    | NodeState::Staging
+                    | NodeState::Staged
+                    | NodeState::Paused
+                    | NodeState::Succeeded
+                    | NodeState::RolledBack
+            ),
         }
     }
 }

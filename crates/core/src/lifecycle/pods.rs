@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::turn::{LONG_MESSAGE, Turn, pod_ref, short};
 use crate::action::{Action, Task, TaskPod};
 use crate::objects::{target_of, uid_of};
-use crate::view::{ContainerEnd, ContainerReport, Key, NodeName, Pod, PodPhase, TaskReport, Uid};
+use crate::view::{ContainerEnd, ContainerReport, Key, NodeName, Pod, TaskReport, Uid};
 
 /// As many steps as the CRD takes, with the staging.
 const STEPS: usize = 17;
@@ -136,9 +136,12 @@ impl<'a> Turn<'a> {
         }
         self.status.current_step = self.current(&names);
         let Some(pod) = pod else { return Progress::NoPod };
+        if ours.is_none() {
+            self.remove_pod(pod);
+            return Progress::Working;
+        }
         // It was evicted or its machine was shut down: the journal on the host knows where to go on.
-        let over = matches!(pod.phase, PodPhase::Succeeded | PodPhase::Failed);
-        if ours.is_none() || over {
+        if pod.phase.finished() {
             self.remove_pod(pod);
         }
         self.explain_wait(pod);
@@ -195,15 +198,14 @@ impl<'a> Turn<'a> {
 
     fn put_step(&mut self, step: StepStatus) {
         let steps = &mut self.status.steps;
-        match steps.iter_mut().find(|known| known.name == step.name) {
-            Some(known) => *known = step,
-            None => {
-                if steps.len() == STEPS {
-                    steps.remove(0);
-                }
-                steps.push(step);
-            }
+        if let Some(known) = steps.iter_mut().find(|known| known.name == step.name) {
+            *known = step;
+            return;
         }
+        if steps.len() == STEPS {
+            steps.remove(0);
+        }
+        steps.push(step);
     }
 
     /// What was done is undone.
@@ -217,7 +219,8 @@ impl<'a> Turn<'a> {
 
     /// Whether the pod that undoes has ended with success in this attempt.
     pub fn rolled_back(&self) -> bool {
-        self.step(steps::ROLLBACK).is_some_and(finished)
+        self.step(steps::ROLLBACK)
+            .is_some_and(|step| finished(step) || step.state == StepState::Undone)
     }
 
     fn explain_wait(&mut self, pod: &Pod) {

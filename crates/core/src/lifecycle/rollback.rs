@@ -7,7 +7,6 @@ use afloat_api::kubeadm::Failure;
 use afloat_api::{ConditionType, NodeState, Reason, annotations};
 use jiff::SignedDuration;
 
-use super::begin::OF_ONE_ATTEMPT;
 use super::drain;
 use super::pods::Progress;
 use super::turn::Turn;
@@ -32,10 +31,11 @@ pub(super) fn begin(turn: &mut Turn<'_>, node: &Node) {
     };
     turn.record_failure(reason, message, None);
     turn.status.completed = false;
+    turn.forget(&[ConditionType::StepsDone, ConditionType::Verified]);
     let mut allowance = ROLLING_BACK;
     if was == NodeState::Succeeded {
         // It is in service again: it has to be drained once more before anything on it is touched.
-        turn.forget(&OF_ONE_ATTEMPT);
+        turn.forget(&[ConditionType::Drained, ConditionType::StoodAside]);
         turn.status.drain = None;
         allowance = allowance.saturating_add(turn.settings.drain.timeout);
     }
@@ -79,7 +79,6 @@ fn undo(turn: &mut Turn<'_>, node: &Node) -> bool {
     if ready {
         match turn.follow(Task::Rollback) {
             Progress::Done | Progress::Undone(_) => {
-                turn.mark_undone();
                 turn.status.current_step = None;
                 return true;
             }
@@ -120,6 +119,7 @@ fn give_back(turn: &mut Turn<'_>, node: &Node) {
         return;
     }
     turn.enter(NodeState::RolledBack, None);
+    turn.mark_undone();
     turn.forget(&[ConditionType::Drained, ConditionType::StoodAside]);
     turn.status.current_step = None;
     turn.status.pod = None;

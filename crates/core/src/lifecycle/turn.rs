@@ -270,7 +270,8 @@ impl<'a> Turn<'a> {
         let name = &self.upgrade.spec.node.name;
         let mut events = Vec::new();
         if let (Some(reason), Some(failure)) = (self.failure_event, &self.status.failure) {
-            events.push(event(true, reason, format!("{name}: {}", failure.message)));
+            let asked_for = matches!(reason, Reason::RolledBack | Reason::Aborted | Reason::Deferred);
+            events.push(event(!asked_for, reason, format!("{name}: {}", failure.message)));
         }
         if self.entered && self.state() != NodeState::Failed {
             let state = self.state();

@@ -123,15 +123,17 @@ pub(super) fn problem(turn: &Turn<'_>, node: &Node, goal: &Goal) -> Option<Probl
         );
         return Some(on_node(Reason::WaitingForApiServer, message));
     }
-    let etcd = health.and_then(|health| health.etcd.as_ref())?;
-    if !etcd.healthy {
-        return Some(on_node(
-            Reason::WaitingForEtcd,
-            format!("the etcd member on {} is not healthy", node.name),
-        ));
+    let has_member = turn
+        .view
+        .static_parts(&node.name)
+        .any(|(_, part)| part.component == Component::Etcd);
+    let member = health.and_then(|health| health.etcd.as_ref());
+    if member.map_or(has_member, |member| !member.healthy) {
+        let message = format!("the etcd member on {} is not healthy", node.name);
+        return Some(on_node(Reason::WaitingForEtcd, message));
     }
-    // A member that does not say how far it is has not shown that it caught up.
-    if etcd.behind.is_none_or(|behind| behind > ETCD_BEHIND) {
+    let behind = member.and_then(|member| member.behind);
+    if behind.is_some_and(|behind| behind > ETCD_BEHIND) {
         let message = format!(
             "the etcd member on {} is more than {ETCD_BEHIND} entries behind its leader",
             node.name

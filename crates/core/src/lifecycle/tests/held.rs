@@ -1,0 +1,204 @@
+//! Who may hold a node, and what becomes of cordons.
+
+use std::sync::Arc;
+
+use afloat_api::NodeState::{Draining, Paused, Pending, Staged, Succeeded, Upgrading};
+use afloat_api::kubeadm::DesiredNodeState;
+use afloat_api::{ClusterUpgrade, ClusterUpgradeSpec, WorkersKubeadmUpgrade, WorkersKubeadmUpgradeSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+
+use crate::action::{Action, Task};
+use crate::testing::{HOME, NEW, UPGRADE, World};
+use crate::view::{Key, Uid};
+
+fn staged() -> World {
+    let mut world = World::worker();
+    world.desire(DesiredNodeState::Staged);
+    world.settle();
+    world.finish(Task::Stage);
+    world.settle();
+    assert_eq!(world.state(), Staged);
+    world
+}
+
+/// Puts the node's upgrade under a ClusterUpgrade, over a group.
+fn under(world: &mut World, change: impl FnOnce(&mut ClusterUpgradeSpec)) {
+    let meta = |name: &str, owners| ObjectMeta {
+        namespace: Some(HOME.to_owned()),
+        name: Some(name.to_owned()),
+        uid: Some(format!("uid-of-{name}")),
+        owner_references: owners,
+        ..ObjectMeta::default()
+    };
+    let owner = |kind: &str, name: &str| {
+        Some(vec![OwnerReference {
+            kind: kind.to_owned(),
+            name: name.to_owned(),
+            uid: format!("uid-of-{name}"),
+            controller: Some(true),
+            ..OwnerReference::default()
+        }])
+    };
+    let mut spec = ClusterUpgradeSpec {
+        kubernetes_version: NEW.to_owned(),
+        ..ClusterUpgradeSpec::default()
+    };
+    change(&mut spec);
+    let mut upgrade = ClusterUpgrade::new("edge-1", spec);
+    upgrade.metadata = meta("edge-1", None);
+    world.view.upgrades.insert(Key::new(HOME, "edge-1"), Arc::new(upgrade));
+    let mut group = WorkersKubeadmUpgrade::new("workers", WorkersKubeadmUpgradeSpec::default());
+    group.metadata = meta("workers", owner("ClusterUpgrade", "edge-1"));
+    world.view.workers.insert(Key::new(HOME, "workers"), Arc::new(group));
+    world.with_upgrade(|upgrade| upgrade.metadata.owner_references = owner("WorkersKubeadmUpgrade", "workers"));
+}
+
+#[test]
+fn without_a_slot_nothing_is_disturbed() {
+    let mut world = staged();
+    world.pass(100_000);
+    world.settle();
+    assert_eq!(world.state(), Staged);
+    assert!(!world.done.contains(&"cordon"));
+}
+
+#[test]
+fn a_held_node_does_not_begin_even_with_a_slot() {
+    let mut world = staged();
+    world.with_node(|node| node.pause = Some(Arc::from("disk is being swapped")));
+    world.settle();
+    assert_eq!((world.state(), world.waits_for().as_str()), (Paused, "NodePaused"));
+    world.desire(DesiredNodeState::Upgraded);
+    world.settle();
+    assert_eq!(world.state(), Paused);
+    assert!(!world.node().unschedulable);
+    world.with_node(|node| node.pause = None);
+    world.settle();
+    assert_eq!(world.state(), Upgrading);
+}
+
+#[test]
+fn a_paused_or_aborted_upgrade_begins_with_no_node_but_finishes_what_was_begun() {
+    let mut world = staged();
+    under(&mut world, |spec| spec.paused = Some(true));
+    world.desire(DesiredNodeState::Upgraded);
+    world.settle();
+    assert_eq!((world.state(), world.waits_for().as_str()), (Paused, "PausedByUser"));
+    under(&mut world, |spec| spec.abort = Some(true));
+    world.settle();
+    assert_eq!(world.state(), Staged);
+    assert!(!world.node().unschedulable);
+    under(&mut world, |_| {});
+    world.settle();
+    assert_eq!(world.state(), Upgrading);
+    under(&mut world, |spec| spec.paused = Some(true));
+    world.finish(Task::Upgrade);
+    world.kubelet(NEW);
+    world.settle();
+    assert_eq!(world.state(), Succeeded);
+}
+
+#[test]
+fn an_aborted_drain_evicts_no_further_pod() {
+    let mut world = staged();
+    world.put(crate::testing::pod("shop", "cart-1", "worker-1", "cart"));
+    world.desire(DesiredNodeState::Upgraded);
+    world.turn();
+    world.turn();
+    assert_eq!(world.state(), Draining);
+    under(&mut world, |spec| spec.abort = Some(true));
+    world.settle();
+    assert_eq!((world.state(), world.waits_for().as_str()), (Draining, "Aborted"));
+    assert!(!world.done.contains(&"evict"));
+}
+
+#[test]
+fn p42_a_node_that_a_person_cordoned_stays_cordoned() {
+    let mut world = staged();
+    world.with_node(|node| node.unschedulable = true);
+    world.desire(DesiredNodeState::Upgraded);
+    world.settle();
+    assert_eq!(world.state(), Upgrading);
+    assert!(world.status().before.unwrap().unschedulable);
+    world.finish(Task::Upgrade);
+    world.kubelet(NEW);
+    world.settle();
+    assert_eq!(world.state(), Succeeded);
+    assert!(world.node().unschedulable);
+    assert!(!world.done.contains(&"cordon") && !world.done.contains(&"uncordon"));
+}
+
+#[test]
+fn a_cordon_of_another_upgrade_is_somebody_elses() {
+    let mut world = staged();
+    world.with_node(|node| {
+        node.unschedulable = true;
+        node.cordoned_by = Some(Uid::from("another"));
+    });
+    world.desire(DesiredNodeState::Upgraded);
+    world.settle();
+    world.finish(Task::Upgrade);
+    world.kubelet(NEW);
+    world.settle();
+    assert_eq!(world.state(), Succeeded);
+    assert_eq!(world.node().cordoned_by, Some(Uid::from("another")));
+}
+
+#[test]
+fn that_the_cordon_is_ours_is_recorded_before_it_is_made() {
+    let mut world = staged();
+    world.desire(DesiredNodeState::Upgraded);
+    let decision = world.decide();
+    let [Action::WriteNodeStatus { status, .. }, Action::Cordon { by, .. }] = decision.actions.as_slice() else {
+        panic!("{:?}", decision.actions);
+    };
+    assert_eq!((status.state, status.cordoned_by_afloat), (Some(Staged), true));
+    assert!(!status.before.as_ref().unwrap().unschedulable);
+    assert_eq!(by.as_str(), UPGRADE);
+    // The operator dies between the two, and a person cordons the node: then it is not ours.
+    world.apply(&decision.actions[0]);
+    world.with_node(|node| node.unschedulable = true);
+    world.settle();
+    assert!(!world.status().cordoned_by_afloat);
+    assert!(world.status().before.unwrap().unschedulable);
+}
+
+#[test]
+fn a_pause_that_comes_after_the_cordon_does_not_leave_it_half_way() {
+    let mut world = staged();
+    world.desire(DesiredNodeState::Upgraded);
+    world.turn();
+    assert!(world.node().unschedulable);
+    world.with_node(|node| node.pause = Some(Arc::from("true")));
+    world.settle();
+    assert_eq!(world.state(), Upgrading);
+}
+
+#[test]
+fn a_node_that_is_uncordoned_half_way_is_cordoned_again() {
+    let mut world = staged();
+    world.put(crate::testing::pod("shop", "cart-1", "worker-1", "cart"));
+    world.desire(DesiredNodeState::Upgraded);
+    world.settle();
+    assert_eq!(world.state(), Draining);
+    world.with_node(|node| node.unschedulable = false);
+    world.end_pods();
+    world.turn();
+    assert!(world.node().unschedulable && !world.has_pod(Task::Upgrade));
+    world.settle();
+    assert_eq!(world.state(), Upgrading);
+}
+
+#[test]
+fn a_node_that_is_away_waits_to_be_staged() {
+    let mut world = World::worker();
+    world.with_node(|node| node.ready.ready = false);
+    world.settle();
+    assert_eq!((world.state(), world.waits_for().as_str()), (Pending, "WaitingForNode"));
+    world.pass(100_000);
+    world.with_node(|node| node.ready.ready = true);
+    world.settle();
+    world.finish(Task::Stage);
+    world.settle();
+    assert_eq!(world.state(), Upgrading);
+}
