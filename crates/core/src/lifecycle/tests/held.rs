@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use afloat_api::NodeState::{Draining, Paused, Pending, Staged, Succeeded, Upgrading};
+use afloat_api::NodeState::{Draining, Failed, Paused, Pending, RolledBack, Staged, Succeeded, Upgrading};
+use afloat_api::clusterupgrade::{DrainOption, OnDrainTimeout};
 use afloat_api::kubeadm::DesiredNodeState;
 use afloat_api::{ClusterUpgrade, ClusterUpgradeSpec, WorkersKubeadmUpgrade, WorkersKubeadmUpgradeSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 use crate::action::{Action, Task};
-use crate::testing::{HOME, NEW, UPGRADE, World};
+use crate::testing::{HOME, NEW, UPGRADE, World, budget, pod};
 use crate::view::{Key, Uid};
 
 fn staged() -> World {
@@ -101,7 +102,7 @@ fn a_paused_or_aborted_upgrade_begins_with_no_node_but_finishes_what_was_begun()
 #[test]
 fn an_aborted_drain_evicts_no_further_pod() {
     let mut world = staged();
-    world.put(crate::testing::pod("shop", "cart-1", "worker-1", "cart"));
+    world.put(pod("shop", "cart-1", "worker-1", "cart"));
     world.desire(DesiredNodeState::Upgraded);
     world.turn();
     world.turn();
@@ -177,7 +178,7 @@ fn a_pause_that_comes_after_the_cordon_does_not_leave_it_half_way() {
 #[test]
 fn a_node_that_is_uncordoned_half_way_is_cordoned_again() {
     let mut world = staged();
-    world.put(crate::testing::pod("shop", "cart-1", "worker-1", "cart"));
+    world.put(pod("shop", "cart-1", "worker-1", "cart"));
     world.desire(DesiredNodeState::Upgraded);
     world.settle();
     assert_eq!(world.state(), Draining);
@@ -201,4 +202,30 @@ fn a_node_that_is_away_waits_to_be_staged() {
     world.finish(Task::Stage);
     world.settle();
     assert_eq!(world.state(), Upgrading);
+}
+
+#[test]
+fn a_drain_that_takes_too_long_is_deferred_where_that_is_the_choice() {
+    let mut world = staged();
+    under(&mut world, |spec| {
+        spec.drain = Some(DrainOption {
+            timeout_seconds: Some(300),
+            on_timeout: Some(OnDrainTimeout::Defer),
+            ..DrainOption::default()
+        });
+    });
+    world.put(pod("shop", "cart-1", "worker-1", "cart"));
+    world.put_budget(budget("shop", "cart", "cart", 0));
+    world.desire(DesiredNodeState::Upgraded);
+    world.settle();
+    assert_eq!(world.state(), Draining);
+    world.pass(299);
+    world.settle();
+    assert_eq!(world.state(), Draining);
+    world.now = world.decide().again.unwrap();
+    world.settle();
+    assert_eq!((world.state(), world.failure().as_str()), (RolledBack, "Deferred"));
+    let failure = world.status().failure.unwrap();
+    assert!(failure.message.contains("pdb/shop/cart"), "{}", failure.message);
+    assert!(!world.states.contains(&Failed) && !world.node().unschedulable);
 }

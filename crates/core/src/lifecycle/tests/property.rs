@@ -177,7 +177,7 @@ fn calm(world: &mut World) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(250))]
     #[test]
-    fn p38_whatever_happens_the_rules_hold_and_it_ends(happenings in proptest::collection::vec(happening(), 0..120)) {
+    fn whatever_happens_the_rules_hold_and_it_ends(happenings in proptest::collection::vec(happening(), 0..120)) {
         let mut world = World::worker();
         world.put(pod("shop", "cart-0", "worker-1", "cart"));
         for happening in happenings {

@@ -1,10 +1,12 @@
 //! What has to be seen before a node is given back.
 
-use afloat_api::NodeState::{Succeeded, Verifying};
+use afloat_api::NodeRole;
+use afloat_api::NodeState::{Succeeded, Upgrading, Verifying};
 use afloat_api::kubeadm::StepState;
+use afloat_api::node::steps;
 
 use crate::action::Task;
-use crate::testing::{NEW, OLD, World, at};
+use crate::testing::{NEW, OLD, World, at, control_plane};
 use crate::view::{Component, Key, NodeName, Pod};
 
 /// `cp-1` after its steps, everything seen to work but what `spoil` does.
@@ -126,4 +128,29 @@ fn a_node_that_does_not_come_up_in_time_is_put_back() {
         .filter(|step| step.state == StepState::Undone)
         .count();
     assert_eq!(undone, 6);
+}
+
+#[test]
+fn p38_a_single_control_plane_may_lose_its_api_for_a_while() {
+    let alone = [control_plane("only")];
+    let mut world = World::new(NodeRole::FirstControlPlane, "only", &alone);
+    world.with_upgrade(|upgrade| {
+        let peers = [steps::STAND_ASIDE, steps::COME_BACK];
+        upgrade.spec.steps.retain(|step| !peers.contains(&step.name.as_str()));
+    });
+    world.run_parts(OLD, at(-1000));
+    world.settle();
+    world.finish(Task::Stage);
+    world.settle();
+    assert_eq!(world.state(), Upgrading, "there is nobody to stand aside for");
+    world.view.health.clear();
+    world.finish(Task::Upgrade);
+    world.kubelet(NEW);
+    world.pass(300);
+    world.settle();
+    assert_eq!(world.state(), Verifying);
+    let now = world.now;
+    world.run_parts(NEW, now);
+    world.settle();
+    assert_eq!(world.state(), Succeeded);
 }
