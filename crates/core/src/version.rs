@@ -4,7 +4,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use semver::Version;
+use semver::{Prerelease, Version};
 
 /// How many minor versions a kubelet may be older than its API server
 /// (<https://kubernetes.io/releases/version-skew-policy/>, since 1.28; two before).
@@ -126,17 +126,25 @@ impl KubernetesVersion {
         if self.0.minor > api_server.0.minor {
             return KubeletSkew::Newer;
         }
-        let minors = api_server.0.minor - self.0.minor;
+        if self.minor_version() < api_server.oldest_kubelet() {
+            let minors = api_server.0.minor - self.0.minor;
+            KubeletSkew::TooOld { minors }
+        } else {
+            KubeletSkew::Allowed
+        }
+    }
+
+    /// The oldest minor version a kubelet may have under an API server of this version.
+    pub fn oldest_kubelet(&self) -> MinorVersion {
         // The policy counts from the API server: 1.28 is the first to accept a kubelet of three versions before.
-        let most = if api_server.0.minor < FIRST_WITH_WIDER_SKEW {
+        let most = if self.0.minor < FIRST_WITH_WIDER_SKEW {
             KUBELET_SKEW_BEFORE_1_28
         } else {
             KUBELET_SKEW
         };
-        if minors > most {
-            KubeletSkew::TooOld { minors }
-        } else {
-            KubeletSkew::Allowed
+        MinorVersion {
+            major: self.0.major,
+            minor: self.0.minor.saturating_sub(most),
         }
     }
 
@@ -158,6 +166,16 @@ impl KubernetesVersion {
         let major = self.0.major;
         let between = (self.0.minor + 1..to.0.minor).map(|minor| Hop::Minor(MinorVersion { major, minor }));
         Ok(between.chain([Hop::Exact(to.clone())]).collect())
+    }
+}
+
+impl MinorVersion {
+    /// What every release of this minor version is at least, its release candidates included.
+    pub fn floor(self) -> KubernetesVersion {
+        let mut version = Version::new(self.major, self.minor, 0);
+        // The lowest there is in semver's order: a number before all words, and none below 0.
+        version.pre = Prerelease::new("0").unwrap_or(Prerelease::EMPTY);
+        KubernetesVersion(version)
     }
 }
 
@@ -338,6 +356,15 @@ mod tests {
                 "{kubelet} under {api_server}"
             );
         }
+    }
+
+    #[test]
+    fn the_floor_of_a_minor_version_is_below_all_its_releases_and_above_all_before() {
+        let floor = version("v1.36.3").minor_version().floor();
+        for above in ["v1.36.0-alpha.0", "v1.36.0-rc.1", "v1.36.0", "v1.36.9"] {
+            assert!(floor < version(above), "{above}");
+        }
+        assert!(version("v1.35.99+rke2r1") < floor);
     }
 
     #[test]

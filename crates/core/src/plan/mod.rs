@@ -27,6 +27,21 @@ pub struct Stage {
     /// The minors on the way with the release whose kubeadm migrates the node's configuration, in turn; the last one is
     /// `version`.
     pub via: Vec<KubernetesVersion>,
+    /// Nodes below this need the stage. At the target that is `version` itself; on the way only who would otherwise be too far
+    /// behind is disrupted, and a later patch of the same minor version is no reason.
+    pub below: KubernetesVersion,
+}
+
+impl Stage {
+    /// A stage that every node needs until it is at this very version.
+    pub fn exact(kind: StageKind, version: KubernetesVersion, via: Vec<KubernetesVersion>) -> Self {
+        Self {
+            kind,
+            below: version.clone(),
+            version,
+            via,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -50,7 +65,7 @@ pub fn needs(view: &View, node: &Node, stage: &Stage, bundle_pending: bool) -> b
     if !stage.kind.takes(node) {
         return false;
     }
-    let behind = |version: Option<&KubernetesVersion>| version.is_none_or(|version| *version < stage.version);
+    let behind = |version: Option<&KubernetesVersion>| version.is_none_or(|version| *version < stage.below);
     bundle_pending
         || behind(node.kubelet_version.as_ref())
         || (node.control_plane

@@ -1,13 +1,14 @@
 //! The versions between what is there and the target. Control planes go one minor version at a time, as kubeadm demands;
 //! workers wait as long as the skew policy lets them and then take several in one disruption.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use afloat_api::Reason;
 
 use super::{Stage, StageKind, api_server_version, kubernetes_parts};
 use crate::settings::Settings;
-use crate::version::{Hop, HopError, KubeletSkew, KubernetesVersion, MinorVersion};
+use crate::version::{Hop, HopError, KubernetesVersion, MinorVersion};
 use crate::view::{Node, NodeName, View};
 
 /// Why there is no way to the target. Each says what helps in [`PathError::remedy`].
@@ -36,7 +37,7 @@ pub enum PathError {
     #[error("there is no upgrader image for any release of {minor}, which lies on the way to {to}")]
     NoMinorImage { minor: MinorVersion, to: KubernetesVersion },
     #[error(
-        "the workers have to come to {minor} before the control plane may leave {at}, and there is no upgrader image for a release of {minor} up to {at}"
+        "the workers have to come to {minor} before the control plane may leave {at}, and there is no upgrader image for any release of {minor}"
     )]
     NoWorkerImage { minor: MinorVersion, at: KubernetesVersion },
 }
@@ -93,28 +94,20 @@ pub fn path(view: &View, settings: &Settings) -> Result<Vec<Stage>, PathError> {
     let mut way = Way {
         view,
         settings,
-        workers: start.worker,
+        workers: start.workers,
         control_plane_kubelet: start.control_plane_kubelet,
         stages: Vec::new(),
     };
     let mut at = start.api_server.clone();
     for hop in hops {
         let next = way.release(&hop)?;
-        // Asked again half-way: a control plane that arrived at a minor version waits there for its workers.
-        let left_behind = settings.every_minor
-            && way
-                .workers
-                .as_ref()
-                .is_some_and(|workers| workers.minor_version() < at.minor_version());
-        if left_behind || way.too_old_for(&next) {
-            let version = way.release_up_to(&at)?;
-            way.take_workers(&version)?;
+        let floor = way.workers_floor(&at, &next);
+        if way.workers.iter().any(|version| *version < floor) {
+            let version = way.release_beside(&at)?;
+            way.take_workers(&version, floor)?;
         }
         way.take_control_planes(&next)?;
         at = next;
-        if settings.every_minor {
-            way.take_workers(&at)?;
-        }
     }
     if way.control_planes_left(&at) {
         way.release(&Hop::Exact(at.clone()))?;
@@ -122,7 +115,7 @@ pub fn path(view: &View, settings: &Settings) -> Result<Vec<Stage>, PathError> {
     }
     if way.workers_left(&at) {
         way.release(&Hop::Exact(at.clone()))?;
-        way.take_workers(&at)?;
+        way.take_workers(&at, at.clone())?;
     }
     Ok(way.stages)
 }
@@ -143,25 +136,27 @@ struct Start {
     oldest_node: NodeName,
     api_server: KubernetesVersion,
     control_plane_kubelet: KubernetesVersion,
-    /// The oldest kubelet of a worker, where there are workers.
-    worker: Option<KubernetesVersion>,
+    /// The versions of the workers' kubelets.
+    workers: BTreeSet<KubernetesVersion>,
 }
 
 impl Start {
     fn read(view: &View, settings: &Settings) -> Result<Self, PathError> {
         let mut oldest: Option<(&Arc<Node>, &KubernetesVersion)> = None;
-        let mut kubelets: [Option<&KubernetesVersion>; 2] = [None, None];
+        let mut kubelet_of_control_planes: Option<&KubernetesVersion> = None;
+        let mut workers = BTreeSet::new();
         for node in view.nodes.values() {
             let unknown = || PathError::UnknownVersion {
                 node: node.name.clone(),
             };
             let kubelet = node.kubelet_version.as_ref().ok_or_else(unknown)?;
             not_down(node, kubelet, settings)?;
-            let lowest = &mut kubelets[usize::from(node.control_plane)];
-            *lowest = Some(lowest.map_or(kubelet, |lowest| lowest.min(kubelet)));
             if !node.control_plane {
+                workers.insert(kubelet);
                 continue;
             }
+            let lowest = kubelet_of_control_planes.map_or(kubelet, |lowest| lowest.min(kubelet));
+            kubelet_of_control_planes = Some(lowest);
             for version in kubernetes_parts(view, node).filter_map(|part| part.version.as_ref()) {
                 not_down(node, version, settings)?;
             }
@@ -170,14 +165,14 @@ impl Start {
                 oldest = Some((node, server));
             }
         }
-        let (Some((node, api_server)), [worker, Some(control_plane_kubelet)]) = (oldest, kubelets) else {
+        let (Some((node, api_server)), Some(control_plane_kubelet)) = (oldest, kubelet_of_control_planes) else {
             return Err(PathError::NoControlPlane);
         };
         Ok(Self {
             oldest_node: node.name.clone(),
             api_server: api_server.clone(),
             control_plane_kubelet: control_plane_kubelet.clone(),
-            worker: worker.cloned(),
+            workers: workers.into_iter().cloned().collect(),
         })
     }
 }
@@ -198,8 +193,8 @@ fn not_down(node: &Node, version: &KubernetesVersion, settings: &Settings) -> Re
 struct Way<'a> {
     view: &'a View,
     settings: &'a Settings,
-    /// The oldest kubelet of a worker at this point of the way.
-    workers: Option<KubernetesVersion>,
+    /// The versions of the workers' kubelets at this point of the way.
+    workers: BTreeSet<KubernetesVersion>,
     control_plane_kubelet: KubernetesVersion,
     stages: Vec<Stage>,
 }
@@ -232,19 +227,24 @@ impl Way<'_> {
             .filter(move |version| version.minor_version() == minor)
     }
 
-    /// What workers can be brought to while the control plane is at `at`: never past it.
-    fn release_up_to(&self, at: &KubernetesVersion) -> Result<KubernetesVersion, PathError> {
+    /// What workers can be brought to while the control plane is at `at`: the same, or what comes nearest below. The skew policy
+    /// counts minor versions, so that a later patch will do where there is nothing else.
+    fn release_beside(&self, at: &KubernetesVersion) -> Result<KubernetesVersion, PathError> {
         let minor = at.minor_version();
         self.releases(minor)
             .rfind(|version| *version <= at)
+            .or_else(|| self.releases(minor).next())
             .cloned()
             .ok_or_else(|| PathError::NoWorkerImage { minor, at: at.clone() })
     }
 
-    fn too_old_for(&self, api_server: &KubernetesVersion) -> bool {
-        self.workers
-            .as_ref()
-            .is_some_and(|oldest| matches!(oldest.kubelet_skew(api_server), KubeletSkew::TooOld { .. }))
+    /// What workers must be at least before the control plane goes from `at` to `next`.
+    fn workers_floor(&self, at: &KubernetesVersion, next: &KubernetesVersion) -> KubernetesVersion {
+        if self.settings.every_minor {
+            at.minor_version().floor()
+        } else {
+            next.oldest_kubelet().floor()
+        }
     }
 
     /// A half-finished upgrade may have left kubelets or other parts behind, and a bundle of the same version is an upgrade too.
@@ -261,44 +261,59 @@ impl Way<'_> {
     }
 
     fn workers_left(&self, at: &KubernetesVersion) -> bool {
-        let taken = self.stages.last().is_some_and(|stage| stage.kind == StageKind::Workers);
-        self.workers
-            .as_ref()
-            .is_some_and(|oldest| oldest < at || (self.settings.bundle_image.is_some() && !taken))
+        let bundle = self.settings.bundle_image.is_some();
+        self.workers.iter().any(|version| version < at || bundle)
     }
 
     fn take_control_planes(&mut self, version: &KubernetesVersion) -> Result<(), PathError> {
         let via = self.via(&self.control_plane_kubelet, version)?;
+        let below = if *version == self.settings.to {
+            version.clone()
+        } else {
+            version.minor_version().floor()
+        };
         self.stages.push(Stage {
             kind: StageKind::ControlPlane,
             version: version.clone(),
             via,
+            below,
         });
         self.control_plane_kubelet = version.clone();
         Ok(())
     }
 
-    fn take_workers(&mut self, version: &KubernetesVersion) -> Result<(), PathError> {
-        let Some(oldest) = self.workers.clone() else {
+    /// Takes the workers below a floor to a version; those above stay as they are.
+    fn take_workers(&mut self, version: &KubernetesVersion, floor: KubernetesVersion) -> Result<(), PathError> {
+        let Some(oldest) = self.workers.first().cloned() else {
             return Ok(());
         };
-        let bundle = self.settings.bundle_image.is_some() && *version == self.settings.to;
-        if oldest > *version || (oldest == *version && !bundle) {
-            return Ok(());
-        }
         let via = self.via(&oldest, version)?;
-        let stage = |version: &KubernetesVersion, via| Stage {
-            kind: StageKind::Workers,
-            version: version.clone(),
-            via,
-        };
+        self.workers.retain(|kubelet| *kubelet >= floor);
+        self.workers.insert(version.clone());
+        let kind = StageKind::Workers;
         if self.settings.every_minor {
-            let each = via.iter().map(|version| stage(version, vec![version.clone()]));
-            self.stages.extend(each);
+            let (last, between) = via.split_last().unwrap_or((version, &[]));
+            self.stages.extend(between.iter().map(|version| Stage {
+                kind,
+                version: version.clone(),
+                via: vec![version.clone()],
+                below: version.minor_version().floor(),
+            }));
+            let (version, via) = (last.clone(), vec![last.clone()]);
+            self.stages.push(Stage {
+                kind,
+                version,
+                via,
+                below: floor,
+            });
         } else {
-            self.stages.push(stage(version, via));
+            self.stages.push(Stage {
+                kind,
+                version: version.clone(),
+                via,
+                below: floor,
+            });
         }
-        self.workers = Some(version.clone());
         Ok(())
     }
 

@@ -184,12 +184,18 @@ fn where_there_is_no_way_it_says_why_and_what_helps() {
         "kubectl patch configmap afloat-upgrader-images --type merge -p '{\"data\":{\"v1.35.PATCH\":\"IMAGE\"}}'"
     );
     let mut behind = Cluster::new(1, 1, "v1.35.4").images(ALL);
-    behind.view.images.remove(&version("v1.35.4"));
     behind.upgrade("worker-1", "v1.32.0");
+    behind.view.images.remove(&version("v1.35.4"));
+    assert_eq!(
+        told(&behind.view, &to),
+        "workers v1.35.9 (v1.33.9 v1.34.6 v1.35.9), cp v1.36.3, workers v1.36.3",
+        "a later patch will do"
+    );
+    behind.view.images.remove(&version("v1.35.9"));
     assert_eq!(
         told(&behind.view, &to),
         "BundleUnavailable: the workers have to come to v1.35 before the control plane may leave v1.35.4, and there is no \
-         upgrader image for a release of v1.35 up to v1.35.4"
+         upgrader image for any release of v1.35"
     );
     assert!(told(&Cluster::new(0, 2, "v1.35.4").view, &to).starts_with("NotInPlace: no control-plane node"));
     assert!(told(&Cluster::new(1, 0, "v1.35.4").view, &settings("v2.0.0")).starts_with("VersionSkew: "));
@@ -276,4 +282,74 @@ fn what_is_out_of_step_is_named() {
         told(&|cluster| cluster.put_part("cp-1", Component::Scheduler, Some("v1.33.3"))),
         "a part of the control plane on cp-1 is at v1.33.3, too old for its API server at v1.35.4"
     );
+}
+
+/// Takes every node through the stages and looks after each whether anything is out of step.
+fn walk(cluster: &mut Cluster, settings: &Settings) {
+    let stages = path(&cluster.view, settings).unwrap();
+    for (index, stage) in stages.iter().enumerate() {
+        let nodes = cluster.view.nodes.values().map(AsRef::as_ref);
+        for name in order(&cluster.view, nodes, stage.kind, settings) {
+            let rest = path(&cluster.view, settings).unwrap();
+            let needy = |cluster: &Cluster| {
+                let mut nodes = cluster.view.nodes.values();
+                nodes.any(|node| needs(&cluster.view, node, stage, false))
+            };
+            // Which minors a worker has to pass depends on the oldest that is left.
+            let names = |stages: &[Stage]| -> Vec<_> {
+                stages.iter().map(|stage| (stage.kind, stage.version.clone())).collect()
+            };
+            if needy(cluster) {
+                assert_eq!(
+                    names(&rest),
+                    names(&stages[index..]),
+                    "half-way the rest is the rest of the same way"
+                );
+            }
+            if needs(&cluster.view, &cluster.view.nodes[&name], stage, false) {
+                cluster.upgrade(name.as_str(), &stage.version.to_string());
+            }
+            assert_eq!(
+                skew_violations(&cluster.view),
+                Vec::new(),
+                "{name} at {}",
+                stage.version
+            );
+        }
+    }
+    assert_eq!(path(&cluster.view, settings).unwrap(), Vec::new());
+    for node in cluster.view.nodes.values() {
+        assert_eq!(node.kubelet_version.as_ref(), Some(&settings.to), "{}", node.name);
+        for part in kubernetes_parts(&cluster.view, node) {
+            assert_eq!(part.version.as_ref(), Some(&settings.to), "{}", node.name);
+        }
+    }
+}
+
+proptest::proptest! {
+    #[test]
+    fn whatever_the_start_no_stage_breaks_the_skew_policy_and_the_last_arrives(
+        minor in 22u64..40,
+        further in 0u64..9,
+        ahead in 0usize..3,
+        behind in proptest::collection::vec(0u64..4, 1..5),
+        every_minor: bool,
+    ) {
+        let images: Vec<String> = (18..60).map(|minor| format!("v1.{minor}.5")).collect();
+        let images: Vec<&str> = images.iter().map(String::as_str).collect();
+        let mut cluster = Cluster::new(3, behind.len(), &format!("v1.{minor}.2")).images(&images);
+        for (number, behind) in behind.iter().enumerate() {
+            // Before 1.28 a kubelet was to be two behind at most, and some of the control planes are one ahead already.
+            let most = if minor + 1 < 28 { 1 } else { 2 };
+            cluster.upgrade(&format!("worker-{}", number + 1), &format!("v1.{}.2", minor - (*behind).min(most)));
+        }
+        if further > 0 {
+            for number in 0..ahead {
+                cluster.upgrade(&format!("cp-{}", number + 1), &format!("v1.{}.5", minor + 1));
+            }
+        }
+        proptest::prop_assert_eq!(skew_violations(&cluster.view), Vec::new());
+        let settings = Settings { every_minor, ..settings(&format!("v1.{}.5", minor + further)) };
+        walk(&mut cluster, &settings);
+    }
 }
