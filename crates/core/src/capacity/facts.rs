@@ -10,6 +10,44 @@ use crate::view::{Key, Labels, Node, Pod, PodShape, PodTerm, View};
 
 /// How many pods there are in each domain.
 type Counts = BTreeMap<Arc<str>, i64>;
+type Domains = BTreeSet<Arc<str>>;
+
+/// What facts of several shapes have in common, counted once.
+#[derive(Default)]
+pub(super) struct Shared<'a> {
+    /// The pods whose anti-affinity names namespaces.
+    afar: Option<Vec<&'a Arc<Pod>>>,
+    /// All domains by topology key, for shapes that may go to any node.
+    domains: BTreeMap<Arc<str>, Arc<Domains>>,
+}
+
+impl<'a> Shared<'a> {
+    fn afar(&mut self, view: &'a View) -> &[&'a Arc<Pod>] {
+        self.afar.get_or_insert_with(|| {
+            let named = |pod: &&Arc<Pod>| {
+                let mut terms = pod.shape.pod_anti_affinity.iter();
+                terms.any(|term| !term.namespaces.is_empty())
+            };
+            view.repelling().values().filter(named).collect()
+        })
+    }
+
+    /// The domains that count for a shape's spread. Cordoned nodes and those that are away count too (`nodeTaintsPolicy: Ignore`,
+    /// the default): a drained node is a domain with nobody in it, and may so keep the pod from every other.
+    fn domains(&mut self, view: &View, shape: &PodShape) -> Vec<Arc<Domains>> {
+        if let [constraint] = shape.spread.as_slice()
+            && shape.node_selector.is_empty()
+            && shape.node_affinity.is_empty()
+        {
+            let known = self.domains.entry(Arc::clone(&constraint.topology_key));
+            return vec![Arc::clone(
+                known.or_insert_with(|| domains(view, shape, &constraint.topology_key)),
+            )];
+        }
+        let keys = shape.spread.iter().map(|constraint| &constraint.topology_key);
+        keys.map(|key| domains(view, shape, key)).collect()
+    }
+}
 
 pub(super) struct Facts<'a> {
     namespace: &'a Arc<str>,
@@ -21,7 +59,7 @@ pub(super) struct Facts<'a> {
     /// By topology key: the pods elsewhere whose anti-affinity matches this shape.
     repelled: BTreeMap<Arc<str>, Counts>,
     /// By spread constraint: the domains that count, with or without a pod, and the fewest pods that one of them has.
-    domains: Vec<BTreeSet<Arc<str>>>,
+    domains: Vec<Arc<Domains>>,
     fewest: Vec<i64>,
 }
 
@@ -34,8 +72,12 @@ impl<'a> Facts<'a> {
             || !shape.spread.is_empty()
     }
 
-    /// `afar` are the pods whose anti-affinity names namespaces.
-    pub(super) fn gather(view: &'a View, namespace: &'a Arc<str>, shape: &'a PodShape, afar: &[&'a Arc<Pod>]) -> Self {
+    pub(super) fn gather(
+        view: &'a View,
+        namespace: &'a Arc<str>,
+        shape: &'a PodShape,
+        shared: &mut Shared<'a>,
+    ) -> Self {
         let mut facts = Self {
             namespace,
             shape,
@@ -43,7 +85,7 @@ impl<'a> Facts<'a> {
             apart: vec![Counts::new(); shape.pod_anti_affinity.len()],
             spread: vec![Counts::new(); shape.spread.len()],
             repelled: BTreeMap::new(),
-            domains: domains(view, shape),
+            domains: shared.domains(view, shape),
             fewest: Vec::new(),
         };
         for looked_into in facts.namespaces() {
@@ -62,7 +104,7 @@ impl<'a> Facts<'a> {
             let mut terms = pod.shape.pod_anti_affinity.iter();
             terms.any(|term| term_matches(term, &pod.key.namespace, namespace, &shape.labels))
         };
-        for pod in repelling_near(view, namespace, afar).filter(repelled) {
+        for pod in repelling_near(view, namespace, shared.afar(view)).filter(repelled) {
             if let Some(node) = running_on(view, pod) {
                 facts.count_repelled(pod, node, 1);
             }
@@ -191,26 +233,20 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// The domains that count for the spread. Cordoned nodes and those that are away count too (`nodeTaintsPolicy: Ignore`, the
-/// default): a drained node is a domain with nobody in it, and may so keep the pod from every other.
-fn domains(view: &View, shape: &PodShape) -> Vec<BTreeSet<Arc<str>>> {
-    let mut domains = vec![BTreeSet::new(); shape.spread.len()];
-    if shape.spread.is_empty() {
-        return domains;
-    }
+fn domains(view: &View, shape: &PodShape, topology_key: &Arc<str>) -> Arc<Domains> {
     let complete = |node: &Node| {
         let mut constraints = shape.spread.iter();
         constraints.all(|constraint| node.labels.contains_key(&constraint.topology_key))
     };
-    for node in view.nodes.values() {
-        if !selects(shape, node) || !complete(node) {
-            continue;
-        }
-        for (constraint, found) in shape.spread.iter().zip(&mut domains) {
-            found.extend(node.labels.get(&constraint.topology_key).cloned());
-        }
-    }
-    domains
+    let nodes = view
+        .nodes
+        .values()
+        .filter(|node| selects(shape, node) && complete(node));
+    Arc::new(
+        nodes
+            .filter_map(|node| node.labels.get(topology_key).cloned())
+            .collect(),
+    )
 }
 
 /// The pods with anti-affinity that may be about a namespace: its own, and those elsewhere that name it.

@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::facts::Facts;
+use super::facts::{Facts, Shared};
 use super::filter::standing_blocker;
 use super::{Blocker, CounterExample, Fit, Tightest, must_move, workload_of};
 use crate::preflight::accept_word;
@@ -34,7 +34,7 @@ pub struct Room<'a> {
     facts: BTreeMap<ShapeId<'a>, Facts<'a>>,
     /// From which spot on a shape has to be tried: before it there was no room, and it only becomes less.
     tried: BTreeMap<usize, usize>,
-    afar: Option<Vec<&'a Arc<Pod>>>,
+    shared: Shared<'a>,
 }
 
 type ShapeId<'a> = (&'a Arc<str>, usize);
@@ -80,7 +80,7 @@ impl<'a> Room<'a> {
             waiting: BTreeSet::new(),
             facts: BTreeMap::new(),
             tried: BTreeMap::new(),
-            afar: None,
+            shared: Shared::default(),
         }
     }
 
@@ -287,15 +287,7 @@ impl<'a> Room<'a> {
         }
         let id = (&pod.key.namespace, std::ptr::from_ref::<PodShape>(&pod.shape) as usize);
         if !self.facts.contains_key(&id) {
-            let view = self.view;
-            let afar = self.afar.get_or_insert_with(|| {
-                let named = |pod: &&Arc<Pod>| {
-                    let mut terms = pod.shape.pod_anti_affinity.iter();
-                    terms.any(|term| !term.namespaces.is_empty())
-                };
-                view.repelling().values().filter(named).collect()
-            });
-            let mut facts = Facts::gather(view, &pod.key.namespace, &pod.shape, afar);
+            let mut facts = Facts::gather(self.view, &pod.key.namespace, &pod.shape, &mut self.shared);
             for (pod, node) in self.lifted.values() {
                 facts.note(pod, node, -1);
             }
