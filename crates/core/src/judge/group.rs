@@ -81,11 +81,8 @@ impl<'a> Turn<'a> {
     }
 
     fn stage(&self) -> Option<Stage> {
-        Some(Stage {
-            kind: self.group().kind(),
-            version: self.group().version().parse().ok()?,
-            via: Vec::new(),
-        })
+        let version = self.group().version().parse().ok()?;
+        Some(Stage::exact(self.group().kind(), version, Vec::new()))
     }
 
     /// The ledger that counts for this group.
