@@ -212,7 +212,7 @@ fn word(component: Component) -> &'static str {
 }
 
 /// Whether a worker may be disrupted: the API works, the person's own conditions are met, and what runs on the node finds a
-/// place in `room`, from which the node is then taken. Hand in a room from which the nodes that hold a slot were taken before.
+/// place in `room`, from which the node is then taken. Hand in a room without the nodes that hold a slot ([`Room::without`]).
 pub fn worker(view: &View, node: &Node, upgrade: &Key, settings: &Settings, room: &mut Room<'_>) -> Gate {
     api_server(view)?;
     custom(view, upgrade, settings)?;

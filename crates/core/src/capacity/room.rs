@@ -95,6 +95,23 @@ impl<'a> Room<'a> {
         self.try_without(&fresh, true)
     }
 
+    /// Takes nodes away that go whatever there is room for: what finds no place waits.
+    pub fn without(&mut self, nodes: impl Iterator<Item = NodeName>) {
+        let fresh: Vec<NodeName> = nodes.filter(|name| !self.away.contains(name)).collect();
+        let moved = self.empty(&fresh);
+        let mut pods: Vec<&'a Pod> = moved.iter().map(|(pod, _)| *pod).collect();
+        self.sort(&mut pods);
+        for pod in pods {
+            match self.find(pod) {
+                Some(spot) => self.put(pod, spot, 1),
+                None => {
+                    self.waiting.insert(&pod.key);
+                }
+            }
+        }
+        self.away.extend(fresh);
+    }
+
     /// Whether a node could be taken too; nothing is changed.
     pub fn could_take(&mut self, node: &NodeName) -> Result<(), Box<CounterExample>> {
         if self.away.contains(node) {

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::roster::Roster;
-use crate::capacity;
+use crate::capacity::Room;
 use crate::gates::{self, Closed};
 use crate::objects::Standing;
 use crate::plan::{self, Stage, StageKind};
@@ -125,6 +125,7 @@ impl<'a> Granting<'a> {
     fn grant_workers(&self, held: &[Slot]) -> Granted {
         let mut granted = Granted::default();
         let mut out = Out::of(self.view, held, self.settings);
+        let mut room: Option<Room<'a>> = None;
         for candidate in self.candidates() {
             if held.len() + granted.slots.len() >= MAX_SLOTS || granted.held.len() >= LOOKED_AT {
                 break;
@@ -137,7 +138,7 @@ impl<'a> Granting<'a> {
                         .err()
                         .map(|closed| *closed)
                 })
-                .or_else(|| self.no_room(&candidate, &out));
+                .or_else(|| no_room(room.get_or_insert_with(|| self.room(&out)), candidate.node));
             let Some(closed) = closed else {
                 out.take(candidate.node, self.settings);
                 granted.slots.push(self.slot(&candidate));
@@ -152,19 +153,11 @@ impl<'a> Granting<'a> {
         granted
     }
 
-    fn no_room(&self, candidate: &Candidate<'_>, out: &Out) -> Option<Closed> {
-        let mut away = out.slots.clone();
-        away.insert(candidate.node.name.clone());
-        // A single node has nowhere to send its pods; they wait on it.
-        if away.len() >= self.view.nodes.len() {
-            return None;
-        }
-        capacity::fits(self.view, &away).err().map(|example| Closed {
-            reason: Reason::WaitingForCapacity,
-            message: example.to_string(),
-            blocked_by: Some(example.workload.clone()),
-            until: None,
-        })
+    /// The room there is beside the nodes that hold a slot: what is put there in thought for one is not there for the next.
+    fn room(&self, out: &Out) -> Room<'a> {
+        let mut room = Room::new(self.view, &self.settings.accept);
+        room.without(out.slots.iter().cloned());
+        room
     }
 
     fn slot(&self, candidate: &Candidate<'_>) -> Slot {
@@ -180,6 +173,16 @@ impl<'a> Granting<'a> {
                 .map(str::to_owned),
         }
     }
+}
+
+fn no_room(room: &mut Room<'_>, node: &Node) -> Option<Closed> {
+    let example = room.take(&node.name).err()?;
+    Some(Closed {
+        reason: Reason::WaitingForCapacity,
+        message: example.to_string(),
+        blocked_by: Some(example.workload),
+        until: None,
+    })
 }
 
 fn paused(node: &Node) -> Option<Closed> {

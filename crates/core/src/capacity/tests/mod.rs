@@ -437,3 +437,17 @@ fn what_a_person_accepted_waits_for_its_node() {
          worker-2, 25%)"
     );
 }
+
+#[test]
+fn a_node_that_goes_anyway_is_no_place_for_others() {
+    let mut cluster = workers();
+    cluster.run("big", "worker-1", resources(4000, GIB), |_| {});
+    cluster.run("b", "worker-2", resources(2500, GIB), |_| {});
+    cluster.run("c", "worker-3", resources(2500, GIB), |_| {});
+    let nothing = BTreeSet::new();
+    let mut room = Room::new(&cluster.view, &nothing);
+    room.without([NodeName::from("worker-1")].into_iter());
+    assert_eq!(room.fit().waiting, [Key::new("shop", "big")]);
+    let found = room.take(&"worker-2".into()).unwrap_err();
+    assert_eq!(found.nodes, 1, "worker-1 is away, though it looks free: {found}");
+}

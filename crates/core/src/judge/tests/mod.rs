@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::action::Action;
-use crate::plan::fixture::Cluster;
+use crate::plan::fixture::{Cluster, GIB, resources};
 use crate::subject::Subject;
 use crate::view::{Key, Wish};
 use table::Table;
@@ -95,6 +95,31 @@ fn p23_as_many_workers_at_once_as_the_budget_allows_the_broken_counted() {
         ["worker-1", "worker-2"],
         "worker-6 is the third"
     );
+}
+
+#[test]
+fn p3_a_replica_without_a_place_waits_for_its_node_where_that_is_accepted() {
+    let cluster = || {
+        let mut cluster = Cluster::new(3, 2, FROM).images(&[TO]);
+        for plane in ["cp-1", "cp-2", "cp-3"] {
+            cluster.node(plane, |node| node.allocatable = resources(0, 0));
+        }
+        for worker in ["worker-1", "worker-2"] {
+            cluster.run(&format!("large-on-{worker}"), worker, resources(3000, GIB), |_| {});
+        }
+        cluster
+    };
+    let mut refused = Table::new(cluster());
+    let key = refused.upgrade("edge-1", spec());
+    assert_eq!(refused.run(&key), Vec::<Vec<String>>::new());
+    let mut accepted = Table::new(cluster());
+    let spec = ClusterUpgradeSpec {
+        accept: vec!["rs/shop/checkout-7d9f:NoCapacity".to_owned()],
+        ..spec()
+    };
+    let key = accepted.upgrade("edge-1", spec);
+    accepted.run(&key);
+    assert_eq!(accepted.phase(&key), Phase::Succeeded);
 }
 
 #[test]
