@@ -1,5 +1,6 @@
 //! Kinds that are asked, not stored: may I, who am I. Everyone here is an administrator.
 
+use afloat_apischema::apply;
 use afloat_apischema::field_error::{FieldError, Path};
 use serde_json::{Value, json};
 
@@ -40,6 +41,8 @@ impl Call<'_> {
             fields.entry("metadata").or_insert_with(|| json!({}));
             fields.insert("status".into(), status);
         }
+        // A review is answered as it is, and not by way of storage.
+        apply::unfold(&mut value);
         Ok(Answer::Value {
             code: 201,
             value: without_nulls(value),
