@@ -32,6 +32,14 @@ impl Clients {
             evictions: kube::Client::try_from(once)?,
         })
     }
+
+    /// Both of one client that never repeats anything by itself, as those of the embedded API server.
+    pub fn of(client: kube::Client) -> Self {
+        Self {
+            api: client.clone(),
+            evictions: client,
+        }
+    }
 }
 
 /// Why a call brought nothing.

@@ -1,6 +1,7 @@
-//! Everything that talks to an API server. So far what every controller stands on: the clients with their time limits,
-//! and finding out which optional APIs the cluster has. What to do is decided in `afloat-core`, never here.
+//! Everything that talks to an API server: the clients with their time limits, the watches that keep the core's view true,
+//! and carrying out what the core decides. What to do is decided in `afloat-core`, never here.
 
 pub mod clients;
 pub mod discovery;
+pub mod snapshot;
 pub mod status;

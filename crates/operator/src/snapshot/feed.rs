@@ -1,0 +1,166 @@
+//! The watches, one per kind: each object is reduced as it comes, and everything ends up in one channel, in order. An object
+//! that cannot be read is named and left out; the watch it came by goes on.
+
+use std::fmt::Debug;
+
+use afloat_api::{ClusterUpgrade, ControlPlaneKubeadmUpgrade, NodeKubeadmUpgrade, WorkersKubeadmUpgrade, names};
+use futures::StreamExt as _;
+use kube::core::DeserializeGuard;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::raw::RawPod;
+use super::{Kind, News, Object, Unreadable, identity, reduce};
+
+/// How far a slow reader may fall behind before the watches wait for it.
+const CHANNEL: usize = 4096;
+/// Namespace of kubeadm's ConfigMap and of kube-vip's lease.
+const SYSTEM: &str = "kube-system";
+/// kube-vip's lease for the virtual address of the control plane.
+const VIRTUAL_IP: &str = "plndr-cp-lock";
+const KUBEADM_CONFIG: &str = "kubeadm-config";
+
+/// The watches of a process, ended when this is dropped.
+pub struct Feed {
+    news: mpsc::Receiver<News>,
+    _watches: JoinSet<()>,
+}
+
+impl Feed {
+    /// Starts to watch everything, for an operator that runs in the namespace `home`.
+    pub fn start(client: &Client, home: &str) -> Self {
+        let (sender, news) = mpsc::channel(CHANNEL);
+        let mut starter = Starter {
+            client: client.clone(),
+            sender,
+            watches: JoinSet::new(),
+        };
+        // Pods are many, and all that is decoded of them is optional: the detour of the guard would cost more than it brings.
+        let pods: Api<RawPod> = Api::all(client.clone());
+        starter.follow(Kind::Pod, pods, watcher::Config::default(), reduce::pod);
+        starter.all(Kind::Node, reduce::node);
+        starter.all(Kind::PodDisruptionBudget, reduce::budget);
+        starter.all(Kind::Deployment, reduce::deployment);
+        starter.all(Kind::ReplicaSet, reduce::replica_set);
+        starter.all(Kind::StatefulSet, reduce::stateful_set);
+        starter.all(Kind::PersistentVolumeClaim, reduce::claim);
+        starter.all(Kind::PersistentVolume, reduce::volume);
+        starter.all::<ClusterUpgrade>(Kind::ClusterUpgrade, reduce::upgrade);
+        starter.all::<ControlPlaneKubeadmUpgrade>(Kind::ControlPlaneKubeadmUpgrade, reduce::control_plane);
+        starter.all::<WorkersKubeadmUpgrade>(Kind::WorkersKubeadmUpgrade, reduce::workers);
+        starter.all::<NodeKubeadmUpgrade>(Kind::NodeKubeadmUpgrade, reduce::node_upgrade);
+        starter.one(Kind::VirtualIpLease, SYSTEM, VIRTUAL_IP, reduce::virtual_ip);
+        starter.one(Kind::UpgradeLock, home, names::LOCK, reduce::lock);
+        starter.one(Kind::UpgraderImages, home, names::IMAGES, reduce::images);
+        starter.one(Kind::KubeadmConfig, SYSTEM, KUBEADM_CONFIG, reduce::kubeadm_config);
+        Self {
+            news,
+            _watches: starter.watches,
+        }
+    }
+
+    /// The next thing a watch says; nothing once all have ended.
+    pub async fn next(&mut self) -> Option<News> {
+        self.news.recv().await
+    }
+
+    /// The next thing a watch has said already.
+    pub fn ready(&mut self) -> Option<News> {
+        self.news.try_recv().ok()
+    }
+}
+
+/// What becomes of a decoded object.
+type Reduce<K> = fn(K) -> Result<Object, Unreadable>;
+
+struct Starter {
+    client: Client,
+    sender: mpsc::Sender<News>,
+    watches: JoinSet<()>,
+}
+
+impl Starter {
+    /// All objects of a kind.
+    fn all<K>(&mut self, kind: Kind, reduce: Reduce<K>)
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + 'static,
+    {
+        let api: Api<DeserializeGuard<K>> = Api::all(self.client.clone());
+        self.follow(kind, api, watcher::Config::default(), guarded(reduce));
+    }
+
+    /// The one object of a name.
+    fn one<K>(&mut self, kind: Kind, namespace: &str, name: &str, reduce: Reduce<K>)
+    where
+        K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>
+            + DeserializeOwned
+            + Clone
+            + Debug
+            + Send
+            + 'static,
+    {
+        let api: Api<DeserializeGuard<K>> = Api::namespaced(self.client.clone(), namespace);
+        let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+        self.follow(kind, api, config, guarded(reduce));
+    }
+
+    fn follow<K>(
+        &mut self,
+        kind: Kind,
+        api: Api<K>,
+        config: watcher::Config,
+        reduce: impl Fn(K) -> Result<Object, Unreadable> + Send + 'static,
+    ) where
+        K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + 'static,
+    {
+        let sender = self.sender.clone();
+        self.watches.spawn(async move {
+            let stream = watcher(api, config).default_backoff();
+            let mut stream = std::pin::pin!(stream);
+            while let Some(event) = stream.next().await {
+                if sender.send(news(kind, event, &reduce)).await.is_err() {
+                    return;
+                }
+            }
+        });
+    }
+}
+
+fn guarded<K: Resource>(reduce: Reduce<K>) -> impl Fn(DeserializeGuard<K>) -> Result<Object, Unreadable> {
+    move |guard| match guard.0 {
+        Ok(object) => reduce(object),
+        Err(invalid) => Err(Unreadable::new(&invalid.metadata, &invalid.error)),
+    }
+}
+
+fn news<K: Resource<DynamicType = ()>>(
+    kind: Kind,
+    event: Result<watcher::Event<K>, watcher::Error>,
+    reduce: impl Fn(K) -> Result<Object, Unreadable>,
+) -> News {
+    let seen = |object: K, listed: bool| match reduce(object) {
+        Ok(object) => News::Seen { object, listed },
+        Err(problem) => News::Unreadable { kind, problem, listed },
+    };
+    match event {
+        Ok(watcher::Event::Init) => News::Listing(kind),
+        Ok(watcher::Event::InitApply(object)) => seen(object, true),
+        Ok(watcher::Event::InitDone) => News::Listed(kind),
+        Ok(watcher::Event::Apply(object)) => seen(object, false),
+        Ok(watcher::Event::Delete(object)) => match identity(object.meta()) {
+            Ok(target) => News::Gone { kind, target },
+            Err(problem) => News::Unreadable {
+                kind,
+                problem,
+                listed: false,
+            },
+        },
+        Err(error) => News::Interrupted {
+            kind,
+            problem: error.to_string(),
+        },
+    }
+}
