@@ -2,6 +2,9 @@
 //! and carrying out what the core decides. What to do is decided in `afloat-core`, never here.
 
 pub mod clients;
+pub mod clock;
 pub mod discovery;
+pub mod execute;
+pub mod metrics;
 pub mod snapshot;
 pub mod status;

@@ -1,0 +1,286 @@
+//! Carries out one action: one request, and what its answer means. Never decides and never tries again: a refusal goes back,
+//! and the next turn decides from what the API server then says.
+
+mod render;
+mod request;
+
+use afloat_api::{ClusterUpgrade, ControlPlaneKubeadmUpgrade, NodeKubeadmUpgrade, WorkersKubeadmUpgrade, labels};
+use afloat_core::action::Action;
+use afloat_core::view::{Key, Target};
+use kube::core::Status;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+pub use request::{Request, Verb};
+
+use crate::clients::{CallError, Clients, bounded};
+use crate::metrics::Metrics;
+use crate::snapshot::raw::{RawLease, RawNode, RawPod};
+use crate::snapshot::{Kind, Object, Unreadable, reduce};
+use crate::status::FIELD_MANAGER;
+
+/// How the API server says that a budget refused an eviction, and not that it is too busy: both are a 429.
+const BUDGET_CAUSE: &str = "DisruptionBudget";
+
+/// What became of an action.
+#[derive(Debug)]
+pub enum Outcome {
+    /// The object as it is now.
+    Written(Box<Object>),
+    /// The object is gone, or was before.
+    Gone { kind: Kind, target: Target },
+    /// The pod was asked to end.
+    Evicting { pod: Target, grace_seconds: Option<i64> },
+    /// A budget allows no eviction now.
+    RefusedByBudget { message: String },
+}
+
+/// Why an action was not carried out.
+#[derive(Debug, thiserror::Error)]
+#[error("{action} of {object} was refused: {cause}")]
+pub struct Refusal {
+    pub action: &'static str,
+    pub object: Key,
+    pub cause: Cause,
+}
+
+/// The cause of a refusal.
+#[derive(Debug, thiserror::Error)]
+pub enum Cause {
+    /// The object is no longer as it was decided on.
+    #[error("it has changed meanwhile ({0})")]
+    Conflict(String),
+    /// The object decided on is gone.
+    #[error("it is gone")]
+    Gone,
+    /// Something of the same name belongs to somebody else.
+    #[error("one of this name is there already and belongs to another upgrade")]
+    Taken,
+    /// The API server says no, whatever is done.
+    #[error("{message} ({code})")]
+    Denied { code: u16, message: String },
+    /// Nothing, or nothing that could be understood, came back.
+    #[error("{0}")]
+    NoAnswer(String),
+}
+
+impl Cause {
+    /// Ordinary between a decision and its carrying out; nobody has to read of it.
+    pub fn is_expected(&self) -> bool {
+        matches!(self, Self::Conflict(_) | Self::Gone)
+    }
+}
+
+/// Carries out `action`.
+pub async fn execute(clients: &Clients, metrics: &Metrics, action: &Action) -> Result<Outcome, Refusal> {
+    let executor = Executor {
+        clients,
+        metrics,
+        action,
+    };
+    let request = request::of(action).map_err(|error| Refusal {
+        action: action.name(),
+        object: Key::new("", ""),
+        cause: Cause::NoAnswer(error.to_string()),
+    })?;
+    let object = request.key.clone();
+    executor.carry_out(request).await.map_err(|cause| Refusal {
+        action: action.name(),
+        object,
+        cause,
+    })
+}
+
+struct Executor<'a> {
+    clients: &'a Clients,
+    metrics: &'a Metrics,
+    action: &'a Action,
+}
+
+/// What a request brought: a body, or the refusal of the server.
+type Answer = Result<String, Problem>;
+
+enum Problem {
+    Status(Box<Status>),
+    Other(String),
+}
+
+impl From<Problem> for Cause {
+    fn from(problem: Problem) -> Self {
+        match problem {
+            Problem::Status(status) if status.code == 409 => Self::Conflict(status.message),
+            Problem::Status(status) if status.code == 404 => Self::Gone,
+            Problem::Status(status) => Self::Denied {
+                code: status.code,
+                message: status.message,
+            },
+            Problem::Other(message) => Self::NoAnswer(message),
+        }
+    }
+}
+
+impl Executor<'_> {
+    async fn carry_out(&self, request: Request) -> Result<Outcome, Cause> {
+        match self.action {
+            Action::SetUpgradeFinalizer { target, present } => self.finalizer(&request, target, *present).await,
+            Action::RemoveNodeFinalizer { target } => self.finalizer(&request, target, false).await,
+            Action::ReleaseLock { lock: target }
+            | Action::DeletePod { pod: target }
+            | Action::DeletePastBudget { pod: target, .. } => self.delete(&request, target).await,
+            Action::Evict { pod, grace_seconds } => self.evict(&request, pod, *grace_seconds).await,
+            _ if request.verb == Verb::Create => self.create(&request).await,
+            _ => written(&request, &self.send(&request).await?),
+        }
+    }
+
+    async fn create(&self, request: &Request) -> Result<Outcome, Cause> {
+        match self.send(request).await {
+            Ok(body) => written(request, &body),
+            // Made by an earlier turn whose answer got lost, or by somebody else: its label tells.
+            Err(Problem::Status(status)) if status.code == 409 && status.reason == "AlreadyExists" => {
+                let reading = request.reading();
+                let there = self.send(&reading).await?;
+                if same_upgrade(request, &there) {
+                    written(request, &there)
+                } else {
+                    Err(Cause::Taken)
+                }
+            }
+            Err(problem) => Err(problem.into()),
+        }
+    }
+
+    async fn finalizer(&self, request: &Request, target: &Target, present: bool) -> Result<Outcome, Cause> {
+        let there = match self.send(&request.reading()).await {
+            Err(Problem::Status(status)) if status.code == 404 && !present => {
+                return Ok(Outcome::Gone {
+                    kind: request.kind,
+                    target: target.clone(),
+                });
+            }
+            answer => answer?,
+        };
+        let meta = parsed::<Metadata>(&there)?.metadata;
+        let request = request::finalizer(request.kind, target, &meta.finalizers, present);
+        let body = self.send(&request).await?;
+        // The last finalizer of an object that is being deleted: the answer shows it once more, and it is gone.
+        let meta = parsed::<Metadata>(&body)?.metadata;
+        if meta.deletion_timestamp.is_some() && meta.finalizers.is_empty() {
+            return Ok(Outcome::Gone {
+                kind: request.kind,
+                target: target.clone(),
+            });
+        }
+        written(&request, &body)
+    }
+
+    async fn delete(&self, request: &Request, target: &Target) -> Result<Outcome, Cause> {
+        let gone = || Outcome::Gone {
+            kind: request.kind,
+            target: target.clone(),
+        };
+        match self.send(request).await {
+            Err(Problem::Status(status)) if status.code == 404 => Ok(gone()),
+            Err(problem) => Err(problem.into()),
+            Ok(body) => {
+                let meta = parsed::<Metadata>(&body)?.metadata;
+                // With a grace period or a finalizer the object stays a while, and the answer is the object.
+                let stays = meta.deletion_timestamp.is_some()
+                    && (meta.deletion_grace_period_seconds.unwrap_or_default() > 0 || !meta.finalizers.is_empty());
+                if stays { written(request, &body) } else { Ok(gone()) }
+            }
+        }
+    }
+
+    async fn evict(&self, request: &Request, pod: &Target, grace_seconds: Option<i64>) -> Result<Outcome, Cause> {
+        match self.send(request).await {
+            Ok(_) => Ok(Outcome::Evicting {
+                pod: pod.clone(),
+                grace_seconds,
+            }),
+            Err(Problem::Status(status)) if status.code == 404 => Ok(Outcome::Gone {
+                kind: Kind::Pod,
+                target: pod.clone(),
+            }),
+            Err(Problem::Status(status)) if status.code == 429 && by_budget(&status) => Ok(Outcome::RefusedByBudget {
+                message: status.message,
+            }),
+            Err(problem) => Err(problem.into()),
+        }
+    }
+
+    async fn send(&self, request: &Request) -> Answer {
+        let client = match request.verb {
+            Verb::Evict => &self.clients.evictions,
+            _ => &self.clients.api,
+        };
+        let answer = match request.to_http(FIELD_MANAGER) {
+            Ok(http) => bounded(client.request_text(http)).await,
+            Err(error) => return Err(Problem::Other(error.to_string())),
+        };
+        let (code, answer) = match answer {
+            Ok(body) => (200, Ok(body)),
+            Err(CallError::Refused(kube::Error::Api(status))) => (status.code, Err(Problem::Status(status))),
+            Err(error) => (0, Err(Problem::Other(error.to_string()))),
+        };
+        self.metrics.request(request.verb.word(), code);
+        answer
+    }
+}
+
+#[derive(Default, serde::Deserialize)]
+#[serde(default)]
+struct Metadata {
+    metadata: Few,
+}
+
+#[derive(Default, serde::Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Few {
+    deletion_timestamp: Option<String>,
+    deletion_grace_period_seconds: Option<i64>,
+    finalizers: Vec<String>,
+}
+
+fn by_budget(status: &Status) -> bool {
+    let causes = status.details.as_ref().map(|details| details.causes.as_slice());
+    causes
+        .unwrap_or_default()
+        .iter()
+        .any(|cause| cause.reason == BUDGET_CAUSE)
+}
+
+/// What is there already under the name was made for the same upgrade; a lock for the same holder.
+fn same_upgrade(request: &Request, there: &str) -> bool {
+    let Ok(there) = serde_json::from_str::<Value>(there) else {
+        return false;
+    };
+    let mark = |object: &Value| match request.kind {
+        Kind::UpgradeLock => object["spec"]["holderIdentity"].clone(),
+        _ => object["metadata"]["labels"][labels::UPGRADE_UID].clone(),
+    };
+    let ours = mark(&request.body);
+    !ours.is_null() && ours == mark(&there) && there["metadata"]["deletionTimestamp"].is_null()
+}
+
+fn parsed<T: DeserializeOwned>(body: &str) -> Result<T, Cause> {
+    serde_json::from_str(body).map_err(|error| Cause::NoAnswer(format!("the answer cannot be read: {error}")))
+}
+
+fn written(request: &Request, body: &str) -> Result<Outcome, Cause> {
+    let object = object(request.kind, body)?;
+    let object = object.map_err(|problem| Cause::NoAnswer(problem.to_string()))?;
+    Ok(Outcome::Written(Box::new(object)))
+}
+
+fn object(kind: Kind, body: &str) -> Result<Result<Object, Unreadable>, Cause> {
+    Ok(match kind {
+        Kind::Node => reduce::node(parsed::<RawNode>(body)?),
+        Kind::ClusterUpgrade => reduce::upgrade(parsed::<ClusterUpgrade>(body)?),
+        Kind::ControlPlaneKubeadmUpgrade => reduce::control_plane(parsed::<ControlPlaneKubeadmUpgrade>(body)?),
+        Kind::WorkersKubeadmUpgrade => reduce::workers(parsed::<WorkersKubeadmUpgrade>(body)?),
+        Kind::NodeKubeadmUpgrade => reduce::node_upgrade(parsed::<NodeKubeadmUpgrade>(body)?),
+        Kind::UpgradeLock => reduce::lock(parsed::<RawLease>(body)?),
+        _ => reduce::pod(parsed::<RawPod>(body)?),
+    })
+}

@@ -1,0 +1,175 @@
+//! Afloat's pods on nodes, as Kubernetes objects: bound to their node, privileged, with the host's root at `/host`, the steps
+//! as init containers. They get no credential of the API server: what they have to say is in their termination messages.
+
+use std::collections::BTreeMap;
+
+use afloat_api::{GROUP, StepContainer, VERSION, labels};
+use afloat_core::action::TaskPod;
+use serde_json::{Value, json};
+
+/// Where a step finds the host.
+const HOST: &str = "/host";
+/// Name of the container that ends at once after the last step: a pod must have one that is no init container.
+const LAST: &str = "done";
+/// The longest value a label may have; names of nodes may be longer.
+const LONGEST_LABEL: usize = 63;
+
+pub fn task_pod(pod: &TaskPod) -> Value {
+    let steps: Vec<Value> = pod.steps.iter().map(step).collect();
+    let last: Vec<Value> = pod.steps.last().map(last).into_iter().collect();
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": &*pod.key.name,
+            "namespace": &*pod.key.namespace,
+            "labels": labels_of(pod),
+            "ownerReferences": [{
+                "apiVersion": format!("{GROUP}/{VERSION}"),
+                "kind": "NodeKubeadmUpgrade",
+                "name": &*pod.owner.key.name,
+                "uid": pod.owner.uid.as_str(),
+                "controller": true,
+                "blockOwnerDeletion": true,
+            }],
+        },
+        "spec": {
+            // Bound here, not by the scheduler: the node is cordoned, and the scheduler may be what is being upgraded.
+            "nodeName": pod.node.as_str(),
+            "restartPolicy": "OnFailure",
+            "hostPID": true,
+            "hostNetwork": true,
+            // With the cluster's DNS an image or a peer could not be found while CoreDNS moves.
+            "dnsPolicy": "Default",
+            "automountServiceAccountToken": false,
+            "enableServiceLinks": false,
+            "priorityClassName": "system-node-critical",
+            "tolerations": [{ "operator": "Exists" }],
+            "initContainers": steps,
+            "containers": last,
+            "volumes": [{ "name": "host", "hostPath": { "path": "/", "type": "Directory" } }],
+        },
+    })
+}
+
+fn labels_of(pod: &TaskPod) -> BTreeMap<&'static str, String> {
+    let mut all = BTreeMap::from([
+        ("app.kubernetes.io/name", "afloat".to_owned()),
+        (labels::TASK, pod.task.word().to_owned()),
+        (labels::ATTEMPT, pod.attempt.to_string()),
+        (labels::UPGRADE_UID, pod.upgrade_uid.to_string()),
+    ]);
+    if pod.node.as_str().len() <= LONGEST_LABEL {
+        all.insert(labels::NODE, pod.node.to_string());
+    }
+    all
+}
+
+fn step(step: &StepContainer) -> Value {
+    let env: Vec<Value> = step
+        .env
+        .iter()
+        .map(|variable| json!({ "name": variable.name, "value": variable.value }))
+        .collect();
+    let mut container = json!({
+        "name": step.name,
+        "image": step.image,
+        "imagePullPolicy": "IfNotPresent",
+        "env": env,
+        "securityContext": { "privileged": true },
+        // A step that could not even write its report leaves the end of its log instead.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [{ "name": "host", "mountPath": HOST, "mountPropagation": "HostToContainer" }],
+    });
+    say(&mut container, "command", &step.command);
+    say(&mut container, "args", &step.args);
+    container
+}
+
+/// The end of the pod: the image that is there already, nothing mounted, nothing allowed.
+fn last(step: &StepContainer) -> Value {
+    let mut container = json!({
+        "name": LAST,
+        "image": step.image,
+        "imagePullPolicy": "IfNotPresent",
+        "args": ["node", LAST],
+        "securityContext": {
+            "allowPrivilegeEscalation": false,
+            "capabilities": { "drop": ["ALL"] },
+            "readOnlyRootFilesystem": true,
+        },
+    });
+    say(&mut container, "command", &step.command);
+    container
+}
+
+fn say(container: &mut Value, field: &str, words: &[String]) {
+    if !words.is_empty() {
+        container[field] = json!(words);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use afloat_api::common::StepEnv;
+    use afloat_core::action::Task;
+    use afloat_core::view::{Key, NodeName, Revision, Target, Uid};
+
+    fn pod(node: &str) -> TaskPod {
+        let step = |name: &str| StepContainer {
+            name: name.to_owned(),
+            image: "registry.example/afloat:v1.36.3".to_owned(),
+            command: vec!["/afloat".to_owned()],
+            args: vec!["node".to_owned(), name.to_owned()],
+            env: vec![StepEnv {
+                name: "AFLOAT_NODE".to_owned(),
+                value: node.to_owned(),
+            }],
+            timeout_seconds: None,
+        };
+        TaskPod {
+            key: Key::new("afloat", "worker-1-0b2f4c6e-upgrade-2"),
+            node: NodeName::from(node),
+            node_uid: Uid::from("node-uid"),
+            task: Task::Upgrade,
+            attempt: 2,
+            upgrade_uid: Uid::from("0b2f4c6e-1111-4222-8333-444455556666"),
+            owner: Target {
+                key: Key::new("afloat", "worker-1-0b2f4c6e"),
+                uid: Uid::from("owner-uid"),
+                revision: Revision(3),
+            },
+            steps: vec![step("containerd"), step("kubelet")],
+        }
+    }
+
+    #[test]
+    fn p24_a_task_pod_is_what_the_recorded_one_is() {
+        let rendered = serde_json::to_string_pretty(&task_pod(&pod("worker-1"))).unwrap();
+        assert_eq!(rendered, include_str!("task_pod.json").trim_end());
+    }
+
+    #[test]
+    fn p27_a_task_pod_holds_no_credential_and_only_its_steps_are_privileged() {
+        let rendered = task_pod(&pod("worker-1"));
+        let spec = &rendered["spec"];
+        assert_eq!(spec["automountServiceAccountToken"], false);
+        assert_eq!(spec["serviceAccountName"], Value::Null);
+        assert_eq!(
+            spec["volumes"].as_array().unwrap().len(),
+            1,
+            "the host and nothing else"
+        );
+        assert_eq!(spec["containers"][0]["securityContext"]["privileged"], Value::Null);
+        assert_eq!(spec["containers"][0]["volumeMounts"], Value::Null);
+    }
+
+    #[test]
+    fn a_node_whose_name_is_no_label_has_its_pods_all_the_same() {
+        let long = "n".repeat(80);
+        let rendered = task_pod(&pod(&long));
+        assert_eq!(rendered["spec"]["nodeName"], long.as_str());
+        assert_eq!(rendered["metadata"]["labels"][labels::NODE], Value::Null);
+    }
+}
