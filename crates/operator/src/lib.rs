@@ -4,7 +4,19 @@
 pub mod clients;
 pub mod clock;
 pub mod discovery;
+pub mod elect;
+pub mod events;
 pub mod execute;
+pub mod gates;
 pub mod metrics;
+pub mod mind;
+pub mod pages;
+pub mod prober;
+mod queue;
+mod run;
 pub mod snapshot;
 pub mod status;
+mod telling;
+mod turns;
+
+pub use run::{LEADER_LEASE, OperatorConfig, OperatorError, run};

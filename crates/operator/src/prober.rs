@@ -1,0 +1,269 @@
+//! How the control planes are beyond what API objects say: `/readyz` of each node's own API server, asked directly, and how its
+//! etcd member is, from its pod and from what steps reported. Asked only while an upgrade is under way.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use afloat_api::node::StepReport;
+use afloat_core::objects::Standing;
+use afloat_core::view::{Component, ControlPlaneHealth, EtcdMember, Health, NodeName, PodPhase, View};
+use futures::future::{BoxFuture, join_all};
+
+use crate::gates::under_way;
+
+/// More in a row say nothing more, and would be a change each time.
+const COUNTED: u32 = 10;
+/// No answer within this time is no.
+const ANSWER_WITHIN: Duration = Duration::from_secs(3);
+/// How often is asked while a control plane is being upgraded.
+const BUSY: Duration = Duration::from_secs(1);
+/// How often otherwise, while an upgrade is under way.
+const CALM: Duration = Duration::from_secs(5);
+/// Where kubeadm's API servers listen.
+const PORT: u16 = 6443;
+
+/// Asks the API server of one control-plane node whether it is ready.
+pub trait Prober: Send + Sync {
+    fn ready(&self, node: NodeName, address: String) -> BoxFuture<'_, bool>;
+}
+
+/// Asks over HTTPS, with the cluster's CA and without any credential: `/readyz` is open to everybody by default.
+pub struct HttpsProber {
+    config: kube::Config,
+    clients: Mutex<BTreeMap<String, kube::Client>>,
+}
+
+impl HttpsProber {
+    /// Takes the CA from `config`, and nothing else.
+    pub fn new(config: &kube::Config) -> Self {
+        let mut bare = kube::Config::new(config.cluster_url.clone());
+        bare.root_cert.clone_from(&config.root_cert);
+        bare.accept_invalid_certs = config.accept_invalid_certs;
+        bare.default_retry = false;
+        bare.connect_timeout = Some(ANSWER_WITHIN);
+        bare.read_timeout = Some(ANSWER_WITHIN);
+        Self {
+            config: bare,
+            clients: Mutex::default(),
+        }
+    }
+
+    fn client(&self, address: &str) -> Option<kube::Client> {
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(client) = clients.get(address) {
+            return Some(client.clone());
+        }
+        let host = if address.contains(':') {
+            format!("[{address}]")
+        } else {
+            address.to_owned()
+        };
+        let mut config = self.config.clone();
+        config.cluster_url = format!("https://{host}:{PORT}").parse().ok()?;
+        let client = kube::Client::try_from(config).ok()?;
+        clients.insert(address.to_owned(), client.clone());
+        Some(client)
+    }
+}
+
+impl Prober for HttpsProber {
+    fn ready(&self, node: NodeName, address: String) -> BoxFuture<'_, bool> {
+        Box::pin(async move {
+            let Some(client) = self.client(&address) else {
+                return false;
+            };
+            let Ok(request) = http::Request::get("/readyz").body(Vec::new()) else {
+                return false;
+            };
+            match tokio::time::timeout(ANSWER_WITHIN, client.request_text(request)).await {
+                Ok(Ok(_)) => true,
+                Ok(Err(error)) => {
+                    tracing::debug!(%node, %error, "/readyz did not answer ok");
+                    false
+                }
+                Err(_) => false,
+            }
+        })
+    }
+}
+
+/// What is remembered between two rounds.
+#[derive(Debug, Default)]
+pub struct Probes {
+    in_a_row: BTreeMap<NodeName, u32>,
+    behind: BTreeMap<NodeName, u64>,
+}
+
+impl Probes {
+    /// Counts the answers of one round. Nodes that were not asked are forgotten.
+    pub fn count(&mut self, answers: BTreeMap<NodeName, bool>) {
+        let before = std::mem::take(&mut self.in_a_row);
+        self.in_a_row = answers
+            .into_iter()
+            .map(|(node, ready)| {
+                let known = before.get(&node).copied().unwrap_or_default();
+                (node, if ready { (known + 1).min(COUNTED) } else { 0 })
+            })
+            .collect();
+    }
+
+    /// Health as far as it is known now.
+    pub fn health(&mut self, view: &View) -> Health {
+        let nodes: Vec<NodeName> = view.control_plane_nodes().map(|node| node.name.clone()).collect();
+        self.behind.retain(|node, _| nodes.contains(node));
+        nodes
+            .into_iter()
+            .filter_map(|node| {
+                if let Some(behind) = reported_behind(view, &node) {
+                    self.behind.insert(node.clone(), behind);
+                }
+                let health = ControlPlaneHealth {
+                    readyz_in_a_row: *self.in_a_row.get(&node)?,
+                    etcd: etcd(view, &node, self.behind.get(&node).copied()),
+                };
+                Some((node, health))
+            })
+            .collect()
+    }
+}
+
+fn etcd(view: &View, node: &NodeName, behind: Option<u64>) -> Option<EtcdMember> {
+    let (pod, _) = view
+        .static_parts(node)
+        .find(|(_, part)| part.component == Component::Etcd)?;
+    Some(EtcdMember {
+        healthy: pod.ready && pod.phase == PodPhase::Running,
+        behind,
+    })
+}
+
+/// The latest report of a step that looked. It outlives its pod, which is removed when the node is done.
+fn reported_behind(view: &View, node: &NodeName) -> Option<u64> {
+    let tasks = view.pods_on(node).filter_map(|pod| pod.task.as_ref());
+    let ends = tasks
+        .flat_map(|task| task.containers.values())
+        .filter_map(|container| container.ended.as_ref());
+    ends.filter_map(|end| {
+        let report: StepReport = serde_json::from_str(&end.message).ok()?;
+        Some((end.finished_at, report.etcd_behind?))
+    })
+    .max()
+    .map(|(_, behind)| behind)
+}
+
+/// How long until the next round; `None` while nothing needs to be known.
+pub fn pause(view: &View) -> Option<Duration> {
+    let mut nodes = view.node_upgrades().values();
+    let busy = nodes.any(|upgrade| {
+        let name = upgrade.spec.node.name.as_str();
+        let control_plane = view.nodes.get(name).is_some_and(|node| node.control_plane);
+        control_plane && Standing::of(upgrade).in_flight()
+    });
+    if busy {
+        return Some(BUSY);
+    }
+    let any = view.upgrades.values().any(|upgrade| under_way(upgrade))
+        || view
+            .node_upgrades()
+            .values()
+            .any(|upgrade| !Standing::of(upgrade).ended());
+    any.then_some(CALM)
+}
+
+/// The control planes to ask, by their addresses.
+pub fn addresses(view: &View) -> Vec<(NodeName, Option<String>)> {
+    let nodes = view.control_plane_nodes();
+    nodes
+        .map(|node| (node.name.clone(), node.internal_ip.as_deref().map(str::to_owned)))
+        .collect()
+}
+
+/// Asks all at once; whoever has no address does not answer.
+pub async fn ask(prober: &dyn Prober, nodes: Vec<(NodeName, Option<String>)>) -> BTreeMap<NodeName, bool> {
+    let asked = nodes.into_iter().map(|(node, address)| async move {
+        let ready = match address {
+            Some(address) => prober.ready(node.clone(), address).await,
+            None => false,
+        };
+        (node, ready)
+    });
+    join_all(asked).await.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::raw::{RawNode, RawPod};
+    use crate::snapshot::{Keeper, reduce};
+    use serde_json::{Value, json};
+
+    fn keeper(pods: &[Value]) -> Keeper {
+        let mut keeper = Keeper::new("afloat");
+        let node = json!({"metadata": {"name": "cp-1", "uid": "n", "resourceVersion": "1",
+            "labels": {"node-role.kubernetes.io/control-plane": ""}}});
+        keeper.seen(reduce::node(serde_json::from_value::<RawNode>(node).unwrap()).unwrap());
+        for pod in pods {
+            keeper.seen(reduce::pod(serde_json::from_value::<RawPod>(pod.clone()).unwrap()).unwrap());
+        }
+        keeper
+    }
+
+    fn etcd_pod(ready: &str) -> Value {
+        json!({
+            "metadata": {"name": "etcd-cp-1", "namespace": "kube-system", "uid": "e", "resourceVersion": "2",
+                "labels": {"component": "etcd"}, "annotations": {"kubernetes.io/config.mirror": "x"}},
+            "spec": {"nodeName": "cp-1", "containers": [{"image": "etcd:3.6.8-0"}]},
+            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": ready}]},
+        })
+    }
+
+    fn task_pod(behind: u64) -> Value {
+        json!({
+            "metadata": {"name": "t", "namespace": "afloat", "uid": "t", "resourceVersion": "3",
+                "labels": {"afloat.dev/task": "upgrade", "afloat.dev/attempt": "1"}},
+            "spec": {"nodeName": "cp-1"},
+            "status": {"initContainerStatuses": [{"name": "come-back", "image": "", "imageID": "", "ready": true, "restartCount": 0,
+                "state": {"terminated": {"exitCode": 0, "finishedAt": "2026-01-02T03:04:05Z",
+                    "message": json!({"outcome": "Done", "etcdBehind": behind}).to_string()}}}]},
+        })
+    }
+
+    #[test]
+    fn answers_in_a_row_are_counted_up_to_a_bound_and_one_no_begins_anew() {
+        let view = keeper(&[]);
+        let name = NodeName::from("cp-1");
+        let mut probes = Probes::default();
+        assert!(probes.health(view.view()).is_empty(), "not asked yet");
+        let mut seen = Vec::new();
+        for ready in [true, true, false, true] {
+            probes.count(BTreeMap::from([(name.clone(), ready)]));
+            seen.push(probes.health(view.view())[&name].readyz_in_a_row);
+        }
+        assert_eq!(seen, [1, 2, 0, 1]);
+        for _ in 0..2 * COUNTED {
+            probes.count(BTreeMap::from([(name.clone(), true)]));
+        }
+        assert_eq!(probes.health(view.view())[&name].readyz_in_a_row, COUNTED);
+    }
+
+    #[test]
+    fn etcd_is_known_from_its_pod_and_from_what_a_step_said_also_after_its_pod_is_gone() {
+        let name = NodeName::from("cp-1");
+        let mut probes = Probes::default();
+        probes.count(BTreeMap::from([(name.clone(), true)]));
+        let member = |probes: &mut Probes, pods: &[Value]| probes.health(keeper(pods).view())[&name].etcd.clone();
+        assert_eq!(member(&mut probes, &[]), None);
+        let unknown = member(&mut probes, &[etcd_pod("False")]).unwrap();
+        assert_eq!((unknown.healthy, unknown.behind), (false, None));
+        let told = member(&mut probes, &[etcd_pod("True"), task_pod(812)]).unwrap();
+        assert_eq!((told.healthy, told.behind), (true, Some(812)));
+        assert_eq!(member(&mut probes, &[etcd_pod("True")]).unwrap().behind, Some(812));
+    }
+
+    #[test]
+    fn nobody_is_asked_while_nothing_is_under_way() {
+        assert_eq!(pause(keeper(&[]).view()), None);
+    }
+}

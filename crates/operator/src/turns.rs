@@ -1,0 +1,388 @@
+//! The loop: one task owns the view, takes in what watches and answers say, lets the core decide about one subject at a time, and
+//! has the actions carried out, those of different subjects side by side. A subject never has two turns at once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use afloat_api::labels;
+use afloat_core::action::{Action, Decision};
+use afloat_core::view::NodeName;
+use afloat_core::{Changed, Subject};
+use futures::StreamExt as _;
+use futures::future::{BoxFuture, FutureExt as _, OptionFuture};
+use futures::stream::FuturesUnordered;
+use jiff::Timestamp;
+use kube::ResourceExt as _;
+use strum::IntoEnumIterator as _;
+use tokio::sync::mpsc;
+use tracing::Instrument as _;
+
+use crate::clients::Clients;
+use crate::clock::Clock;
+use crate::events::EventSink;
+use crate::execute::{Outcome, Refusal, execute};
+use crate::gates::{self, GateStates};
+use crate::metrics::Metrics;
+use crate::mind::{Mind, everybody, told};
+use crate::pages::Readiness;
+use crate::prober::{self, Prober, Probes};
+use crate::queue::Queue;
+use crate::snapshot::feed::Feed;
+use crate::snapshot::{Keeper, Kind, News};
+use crate::telling;
+
+/// Subjects that may have actions under way at once.
+const CONCURRENT: usize = 64;
+/// The wait when nothing is due.
+const IDLE: Duration = Duration::from_mins(10);
+/// How often gates are judged while an upgrade with gates is under way.
+const GATES_EVERY: Duration = Duration::from_secs(10);
+/// What a pod gets to end where nobody says: the default of Kubernetes.
+const GRACE: i64 = 30;
+
+/// Which control planes answered.
+type Answers = std::collections::BTreeMap<NodeName, bool>;
+
+struct Finished {
+    subject: Subject,
+    decision: Decision,
+    refusal: Option<Refusal>,
+}
+
+/// What the loop needs from outside.
+pub struct Parts {
+    pub clients: Clients,
+    pub clock: Arc<dyn Clock>,
+    pub mind: Arc<dyn Mind>,
+    pub prober: Arc<dyn Prober>,
+    pub events: EventSink,
+    pub metrics: Metrics,
+    pub readiness: Readiness,
+    pub home: String,
+}
+
+/// Something done again and again outside the loop, at most once at a time.
+struct Errand<T> {
+    due: Option<Timestamp>,
+    under_way: Option<BoxFuture<'static, T>>,
+}
+
+impl<T> Default for Errand<T> {
+    fn default() -> Self {
+        Self {
+            due: None,
+            under_way: None,
+        }
+    }
+}
+
+impl<T> Errand<T> {
+    fn idle(&self) -> bool {
+        self.due.is_none() && self.under_way.is_none()
+    }
+
+    fn next(&mut self) -> OptionFuture<&mut BoxFuture<'static, T>> {
+        self.under_way.as_mut().into()
+    }
+
+    /// Its time has come.
+    fn take(&mut self, now: Timestamp) -> bool {
+        let due = self.under_way.is_none() && self.due.is_some_and(|due| due <= now);
+        if due {
+            self.due = None;
+        }
+        due
+    }
+}
+
+pub struct Loop {
+    parts: Parts,
+    keeper: Keeper,
+    queue: Queue<Subject>,
+    under_way: FuturesUnordered<BoxFuture<'static, Finished>>,
+    answers: (mpsc::UnboundedSender<Outcome>, mpsc::UnboundedReceiver<Outcome>),
+    probes: Probes,
+    probing: Errand<Answers>,
+    judging: Errand<GateStates>,
+}
+
+impl Loop {
+    pub fn new(parts: Parts) -> Self {
+        Self {
+            keeper: Keeper::new(&parts.home),
+            parts,
+            queue: Queue::default(),
+            under_way: FuturesUnordered::new(),
+            answers: mpsc::unbounded_channel(),
+            probes: Probes::default(),
+            probing: Errand::default(),
+            judging: Errand::default(),
+        }
+    }
+
+    /// Works until `shutdown`, then ends what was begun.
+    pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
+        let mut shutdown = std::pin::pin!(shutdown.fuse());
+        let mut feed = Feed::start(&self.parts.clients.api, &self.parts.home);
+        while !self.keeper.complete(Kind::iter()) {
+            tokio::select! {
+                () = &mut shutdown => return,
+                Some(news) = feed.next() => self.hear(news),
+            }
+        }
+        self.parts.readiness.set(true);
+        let now = self.parts.clock.now();
+        for subject in everybody(self.keeper.view()) {
+            self.queue.add(subject, now);
+        }
+        self.plan_errands();
+        loop {
+            self.work();
+            let pause = self.pause();
+            tokio::select! {
+                biased;
+                () = &mut shutdown => break,
+                Some(answer) = self.answers.1.recv() => self.take_in(answer),
+                Some(finished) = self.under_way.next(), if !self.under_way.is_empty() => self.finish(finished),
+                Some(answers) = self.probing.next() => self.probed(answers),
+                Some(states) = self.judging.next() => self.judged(states),
+                Some(news) = feed.next() => {
+                    self.hear(news);
+                    // A burst is taken in whole before anything is decided: fewer decisions, and better ones.
+                    while let Some(news) = feed.ready() {
+                        self.hear(news);
+                    }
+                }
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+        self.parts.readiness.set(false);
+        while let Some(finished) = self.under_way.next().await {
+            self.finish(finished);
+        }
+    }
+
+    fn hear(&mut self, news: News) {
+        match &news {
+            News::Unreadable { kind, problem, .. } => {
+                self.parts.metrics.unreadable(kind.word());
+                tracing::warn!(kind = kind.word(), %problem, "an object is left out");
+            }
+            News::Interrupted { kind, problem } => {
+                self.parts.metrics.interrupted(kind.word());
+                tracing::debug!(
+                    kind = kind.word(),
+                    problem,
+                    "a watch broke off, it begins again by itself"
+                );
+            }
+            _ => {}
+        }
+        let changes = self.keeper.take(news);
+        self.tell(changes);
+    }
+
+    /// Queues whom the changes concern.
+    fn tell(&mut self, changes: Vec<Changed>) {
+        for changed in changes {
+            self.concern(&changed);
+            match &changed {
+                Changed::Upgrade(_) | Changed::NodeUpgrade(_) => self.plan_errands(),
+                // Its etcd may have come or gone, or a step may have told how far it is behind.
+                Changed::Pod(Some(node)) if self.keeper.view().health.contains_key(node) => self.update_health(),
+                _ => {}
+            }
+        }
+    }
+
+    fn concern(&mut self, changed: &Changed) {
+        let now = self.parts.clock.now();
+        for subject in self.parts.mind.affected(self.keeper.view(), changed) {
+            self.queue.add(subject, now);
+        }
+    }
+
+    fn plan_errands(&mut self) {
+        let (now, view) = (self.parts.clock.now(), self.keeper.view());
+        if self.probing.idle() && prober::pause(view).is_some() {
+            self.probing.due = Some(now);
+        }
+        if self.judging.idle() && !gates::wanted(view).is_empty() {
+            self.judging.due = Some(now);
+        }
+    }
+
+    fn pause(&self) -> Duration {
+        let room = self.under_way.len() < CONCURRENT;
+        let turn = self.queue.next_due().filter(|_| room);
+        let errands = [
+            self.probing.due.filter(|_| self.probing.under_way.is_none()),
+            self.judging.due.filter(|_| self.judging.under_way.is_none()),
+        ];
+        let due = errands.into_iter().flatten().chain(turn).min();
+        // Timers have a resolution of a millisecond: rounding up keeps an early waking from spinning.
+        due.map_or(IDLE, |due| self.parts.clock.until(due) + Duration::from_millis(1))
+    }
+
+    /// Begins errands whose time has come, and turns as long as there is room for them.
+    fn work(&mut self) {
+        let now = self.parts.clock.now();
+        if self.probing.take(now) {
+            let (prober, nodes) = (Arc::clone(&self.parts.prober), prober::addresses(self.keeper.view()));
+            self.probing.under_way = Some(Box::pin(async move { prober::ask(&*prober, nodes).await }));
+        }
+        if self.judging.take(now) {
+            let (client, wanted) = (self.parts.clients.api.clone(), gates::wanted(self.keeper.view()));
+            self.judging.under_way = Some(Box::pin(async move { gates::judge(&client, wanted).await }));
+        }
+        while self.under_way.len() < CONCURRENT {
+            let Some(subject) = self.queue.take(now) else { break };
+            self.begin(subject, now);
+        }
+        self.parts.metrics.queue_depth(self.queue.depth());
+    }
+
+    fn begin(&mut self, subject: Subject, now: Timestamp) {
+        let decision = self.parts.mind.decide(self.keeper.view(), &subject, now);
+        let (kind, object) = told(&subject);
+        self.parts.metrics.decision(kind);
+        if let Some(again) = decision.again {
+            self.queue.add_at(subject.clone(), again);
+        }
+        let upgrade = self.upgrade_uid(&subject);
+        let span = tracing::info_span!("turn", kind, %object, upgrade);
+        let (clients, metrics) = (self.parts.clients.clone(), self.parts.metrics.clone());
+        let turn = carry_out(clients, metrics, self.answers.0.clone(), subject, decision);
+        self.under_way.push(Box::pin(turn.instrument(span)));
+    }
+
+    /// The uid by which everything of one upgrade is found in the log.
+    fn upgrade_uid(&self, subject: &Subject) -> String {
+        let view = self.keeper.view();
+        let label = |all: Option<&std::collections::BTreeMap<String, String>>| {
+            all.and_then(|all| all.get(labels::UPGRADE_UID)).cloned()
+        };
+        let uid = match subject {
+            Subject::Upgrade(key) => view.upgrades.get(key).and_then(|upgrade| upgrade.uid()),
+            Subject::ControlPlane(key) => view
+                .control_planes
+                .get(key)
+                .and_then(|group| label(group.metadata.labels.as_ref())),
+            Subject::Workers(key) => view
+                .workers
+                .get(key)
+                .and_then(|group| label(group.metadata.labels.as_ref())),
+            Subject::Node(key) => view
+                .node_upgrade(key)
+                .and_then(|upgrade| label(upgrade.metadata.labels.as_ref())),
+        };
+        uid.unwrap_or_default()
+    }
+
+    /// The answer to an own write is taken in at once: the next decision knows of it.
+    fn take_in(&mut self, answer: Outcome) {
+        let changes = match answer {
+            Outcome::Written(object) => {
+                telling::tell(&self.parts.metrics, self.keeper.view(), &object);
+                self.keeper.seen(*object)
+            }
+            Outcome::Gone { kind, target } => self.keeper.deleted(kind, &target),
+            Outcome::Evicting { pod, grace_seconds } => {
+                let grace = Duration::from_secs(grace_seconds.unwrap_or(GRACE).unsigned_abs());
+                let by = self.parts.clock.now().saturating_add(grace).unwrap_or(Timestamp::MAX);
+                self.keeper.evicted(&pod, by)
+            }
+            Outcome::RefusedByBudget { message } => {
+                tracing::debug!(message, "a budget allows no eviction now");
+                Vec::new()
+            }
+        };
+        self.tell(changes);
+    }
+
+    fn finish(&mut self, finished: Finished) {
+        // Its answers first: they were sent before it ended.
+        while let Ok(answer) = self.answers.1.try_recv() {
+            self.take_in(answer);
+        }
+        let Finished {
+            subject,
+            decision,
+            refusal,
+        } = finished;
+        let now = self.parts.clock.now();
+        let Some(refusal) = refusal else {
+            for event in decision.events {
+                self.parts.events.publish(event);
+            }
+            self.queue.done(&subject, now);
+            return;
+        };
+        let (kind, object) = told(&subject);
+        // What was to be told did not come true; the next turn tells what does.
+        if refusal.cause.is_expected() {
+            tracing::debug!(kind, %object, %refusal, "decided anew");
+        } else {
+            tracing::warn!(kind, %object, %refusal, "tried again later");
+        }
+        self.queue.refused(&subject, now);
+    }
+
+    fn probed(&mut self, answers: Answers) {
+        self.probing.under_way = None;
+        self.probes.count(answers);
+        self.update_health();
+        let pause = prober::pause(self.keeper.view());
+        self.probing.due = pause.and_then(|pause| self.parts.clock.now().saturating_add(pause).ok());
+    }
+
+    fn update_health(&mut self) {
+        let health = self.probes.health(self.keeper.view());
+        for changed in self.keeper.set_health(health) {
+            self.concern(&changed);
+        }
+    }
+
+    fn judged(&mut self, states: GateStates) {
+        self.judging.under_way = None;
+        let changes = self.keeper.set_gates(states);
+        self.tell(changes);
+        if !gates::wanted(self.keeper.view()).is_empty() {
+            self.judging.due = self.parts.clock.now().saturating_add(GATES_EVERY).ok();
+        }
+    }
+}
+
+async fn carry_out(
+    clients: Clients,
+    metrics: Metrics,
+    answers: mpsc::UnboundedSender<Outcome>,
+    subject: Subject,
+    decision: Decision,
+) -> Finished {
+    let mut refusal = None;
+    for action in &decision.actions {
+        let result = execute(&clients, &metrics, action).await;
+        metrics.action(action.name(), result.is_err());
+        match result {
+            Ok(outcome) => {
+                log(action);
+                // Fails only when the loop is gone, and then nobody has to know.
+                let _sent = answers.send(outcome);
+            }
+            Err(refused) => {
+                refusal = Some(refused);
+                break;
+            }
+        }
+    }
+    Finished {
+        subject,
+        decision,
+        refusal,
+    }
+}
+
+fn log(action: &Action) {
+    tracing::info!(action = action.name(), "carried out");
+}
