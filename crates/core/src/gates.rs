@@ -10,7 +10,7 @@ use crate::settings::Settings;
 use crate::view::{Component, ControlPlaneHealth, Key, Node, NodeName, Pod, StaticPart, View};
 
 /// How often in a row `/readyz` must have answered: an API server flaps while it warms its caches.
-const READY_IN_A_ROW: u32 = 3;
+pub const READY_IN_A_ROW: u32 = 3;
 /// How many entries an etcd member may be behind the leader.
 const MOST_BEHIND: u64 = 100;
 

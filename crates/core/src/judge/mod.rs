@@ -19,7 +19,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::action::{Action, Decision, Event, EventObject};
-use crate::gates::Closed;
+use crate::gates::{self, Closed};
 use crate::objects::{Standing, target_of};
 use crate::plan::{self, Stage, StageKind};
 use crate::preflight;
@@ -197,7 +197,20 @@ impl Turn<'_> {
         self.status.slots = slots::still_held(self.view, &self.roster, &self.status.slots, self.target.revision);
     }
 
+    /// A control plane that was not asked often enough yet is neither well nor ill: an operator that has just started would
+    /// otherwise find a whole control plane broken, and say so.
+    fn still_asking(&self) -> bool {
+        self.view.control_plane_nodes().any(|node| {
+            let health = self.view.health.get(&node.name);
+            health.is_none_or(|health| (1..gates::READY_IN_A_ROW).contains(&health.readyz_in_a_row))
+        })
+    }
+
     fn preflight(&mut self, settings: &Settings) {
+        if self.still_asking() {
+            self.again = Some(self.now + LOOK_AGAIN);
+            return;
+        }
         let findings = preflight::findings(self.view, self.key, settings, self.now);
         let passes = preflight::passes(&findings);
         self.record_findings(&findings);

@@ -150,36 +150,11 @@ impl Table {
                 upgrade.metadata.finalizers = present.then(|| vec![afloat_api::names::FINALIZER.to_owned()]);
                 upgrade.metadata.resource_version = Some(revision);
             }
-            Action::WriteControlPlaneStatus { target, status } => {
-                let group = Arc::make_mut(view.control_planes.get_mut(&target.key).unwrap());
-                group.status = Some(status.as_ref().clone());
-                group.metadata.resource_version = Some(revision);
-            }
-            Action::WriteWorkersStatus { target, status } => {
-                let group = Arc::make_mut(view.workers.get_mut(&target.key).unwrap());
-                group.status = Some(status.as_ref().clone());
-                group.metadata.resource_version = Some(revision);
-            }
-            Action::CreateControlPlaneUpgrade(group) => {
-                let mut group = group.as_ref().clone();
-                born(&mut group.metadata, &revision, self.now);
-                view.control_planes.insert(key_of(&group.metadata), Arc::new(group));
-            }
-            Action::CreateWorkersUpgrade(group) => {
-                let mut group = group.as_ref().clone();
-                born(&mut group.metadata, &revision, self.now);
-                view.workers.insert(key_of(&group.metadata), Arc::new(group));
-            }
             Action::CreateNodeUpgrade(upgrade) => {
                 let mut upgrade = upgrade.as_ref().clone();
                 born(&mut upgrade.metadata, &revision, self.now);
                 assert!(view.node_upgrade(&key_of(&upgrade.metadata)).is_none(), "made twice");
                 view.put_node_upgrade(key_of(&upgrade.metadata), Arc::new(upgrade));
-            }
-            Action::SetWorkersMachines { target, machines } => {
-                let group = Arc::make_mut(view.workers.get_mut(&target.key).unwrap());
-                group.spec.machines_require_upgrade.clone_from(machines);
-                group.metadata.resource_version = Some(revision);
             }
             Action::SetDesired {
                 target,
@@ -216,9 +191,41 @@ impl Table {
                 .node(&node.key.name, |node| node.pause = Some("true".into())),
             Action::UnpauseNode { node } => self.cluster.node(&node.key.name, |node| node.pause = None),
             Action::ClearWish { node } => self.cluster.node(&node.key.name, |node| node.wish = None),
-            other => panic!("not the judge's to do: {other:?}"),
+            other => self.perform_on_group(other, revision),
         }
         true
+    }
+
+    fn perform_on_group(&mut self, action: &Action, revision: String) {
+        let view = &mut self.cluster.view;
+        match action {
+            Action::WriteControlPlaneStatus { target, status } => {
+                let group = Arc::make_mut(view.control_planes.get_mut(&target.key).unwrap());
+                group.status = Some(status.as_ref().clone());
+                group.metadata.resource_version = Some(revision);
+            }
+            Action::WriteWorkersStatus { target, status } => {
+                let group = Arc::make_mut(view.workers.get_mut(&target.key).unwrap());
+                group.status = Some(status.as_ref().clone());
+                group.metadata.resource_version = Some(revision);
+            }
+            Action::CreateControlPlaneUpgrade(group) => {
+                let mut group = group.as_ref().clone();
+                born(&mut group.metadata, &revision, self.now);
+                view.control_planes.insert(key_of(&group.metadata), Arc::new(group));
+            }
+            Action::CreateWorkersUpgrade(group) => {
+                let mut group = group.as_ref().clone();
+                born(&mut group.metadata, &revision, self.now);
+                view.workers.insert(key_of(&group.metadata), Arc::new(group));
+            }
+            Action::SetWorkersMachines { target, machines } => {
+                let group = Arc::make_mut(view.workers.get_mut(&target.key).unwrap());
+                group.spec.machines_require_upgrade.clone_from(machines);
+                group.metadata.resource_version = Some(revision);
+            }
+            other => panic!("not the judge's to do: {other:?}"),
+        }
     }
 
     /// The upgrade of a node that was made last, one that is not over before one that is.
