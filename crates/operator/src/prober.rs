@@ -32,6 +32,7 @@ pub trait Prober: Send + Sync {
 /// Asks over HTTPS, with the cluster's CA and without any credential: `/readyz` is open to everybody by default.
 pub struct HttpsProber {
     config: kube::Config,
+    port: u16,
     clients: Mutex<BTreeMap<String, kube::Client>>,
 }
 
@@ -46,8 +47,16 @@ impl HttpsProber {
         bare.read_timeout = Some(ANSWER_WITHIN);
         Self {
             config: bare,
+            port: PORT,
             clients: Mutex::default(),
         }
+    }
+
+    /// For API servers that listen elsewhere than kubeadm has them (`--apiserver-bind-port`).
+    #[must_use]
+    pub fn at_port(mut self, port: u16) -> Self {
+        self.port = port;
+        self
     }
 
     fn client(&self, address: &str) -> Option<kube::Client> {
@@ -61,7 +70,7 @@ impl HttpsProber {
             address.to_owned()
         };
         let mut config = self.config.clone();
-        config.cluster_url = format!("https://{host}:{PORT}").parse().ok()?;
+        config.cluster_url = format!("https://{host}:{}", self.port).parse().ok()?;
         let client = kube::Client::try_from(config).ok()?;
         clients.insert(address.to_owned(), client.clone());
         Some(client)
@@ -260,6 +269,27 @@ mod tests {
         let told = member(&mut probes, &[etcd_pod("True"), task_pod(812)]).unwrap();
         assert_eq!((told.healthy, told.behind), (true, Some(812)));
         assert_eq!(member(&mut probes, &[etcd_pod("True")]).unwrap().behind, Some(812));
+    }
+
+    #[tokio::test]
+    async fn an_api_server_is_asked_over_https_without_a_credential() {
+        let server = afloat_apisim::ApiServer::new(afloat_apisim::Options::default());
+        let options = afloat_apisim::https::Options {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            token: "secret".into(),
+        };
+        let running = afloat_apisim::https::serve(server, options).await.unwrap();
+        let kubeconfig = kube::config::Kubeconfig::from_yaml(&running.kubeconfig("test")).unwrap();
+        let options = kube::config::KubeConfigOptions::default();
+        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options)
+            .await
+            .unwrap();
+        let prober = HttpsProber::new(&config).at_port(running.address().port());
+        let nodes = |address: Option<&str>| vec![(NodeName::from("cp-1"), address.map(str::to_owned))];
+        assert!(ask(&prober, nodes(Some("127.0.0.1"))).await["cp-1"]);
+        assert!(!ask(&prober, nodes(None)).await["cp-1"], "no address, no answer");
+        running.shutdown().await;
+        assert!(!ask(&prober, nodes(Some("127.0.0.1"))).await["cp-1"], "nobody is there");
     }
 
     #[test]

@@ -104,6 +104,14 @@ pub struct Loop {
     probes: Probes,
     probing: Errand<Answers>,
     judging: Errand<GateStates>,
+    /// What is looked at once after a burst, not after each piece of news.
+    stale: Stale,
+}
+
+#[derive(Default)]
+struct Stale {
+    errands: bool,
+    health: bool,
 }
 
 impl Loop {
@@ -117,6 +125,7 @@ impl Loop {
             probes: Probes::default(),
             probing: Errand::default(),
             judging: Errand::default(),
+            stale: Stale::default(),
         }
     }
 
@@ -127,7 +136,10 @@ impl Loop {
         while !self.keeper.complete(Kind::iter()) {
             tokio::select! {
                 () = &mut shutdown => return,
-                Some(news) = feed.next() => self.hear(news),
+                // Nobody is told yet: everybody has a turn once all is read.
+                Some(news) = feed.next() => {
+                    self.hear(news);
+                }
             }
         }
         self.parts.readiness.set(true);
@@ -135,7 +147,7 @@ impl Loop {
         for subject in everybody(self.keeper.view()) {
             self.queue.add(subject, now);
         }
-        self.plan_errands();
+        self.stale.errands = true;
         loop {
             self.work();
             let pause = self.pause();
@@ -147,10 +159,12 @@ impl Loop {
                 Some(answers) = self.probing.next() => self.probed(answers),
                 Some(states) = self.judging.next() => self.judged(states),
                 Some(news) = feed.next() => {
-                    self.hear(news);
+                    let changes = self.hear(news);
+                    self.tell(changes);
                     // A burst is taken in whole before anything is decided: fewer decisions, and better ones.
                     while let Some(news) = feed.ready() {
-                        self.hear(news);
+                        let changes = self.hear(news);
+                        self.tell(changes);
                     }
                 }
                 () = tokio::time::sleep(pause) => {}
@@ -162,7 +176,7 @@ impl Loop {
         }
     }
 
-    fn hear(&mut self, news: News) {
+    fn hear(&mut self, news: News) -> Vec<Changed> {
         match &news {
             News::Unreadable { kind, problem, .. } => {
                 self.parts.metrics.unreadable(kind.word());
@@ -170,16 +184,21 @@ impl Loop {
             }
             News::Interrupted { kind, problem } => {
                 self.parts.metrics.interrupted(kind.word());
-                tracing::debug!(
-                    kind = kind.word(),
-                    problem,
-                    "a watch broke off, it begins again by itself"
-                );
+                let kind = kind.word();
+                // Before everything is read once, nothing is done: then it is worth a word.
+                if self.parts.readiness.get() {
+                    tracing::debug!(kind, problem, "a watch broke off, it begins again by itself");
+                } else {
+                    tracing::warn!(
+                        kind,
+                        problem,
+                        "cannot be watched yet, tried again; nothing is done before"
+                    );
+                }
             }
             _ => {}
         }
-        let changes = self.keeper.take(news);
-        self.tell(changes);
+        self.keeper.take(news)
     }
 
     /// Queues whom the changes concern.
@@ -187,9 +206,11 @@ impl Loop {
         for changed in changes {
             self.concern(&changed);
             match &changed {
-                Changed::Upgrade(_) | Changed::NodeUpgrade(_) => self.plan_errands(),
+                Changed::Upgrade(_) | Changed::NodeUpgrade(_) => self.stale.errands = true,
                 // Its etcd may have come or gone, or a step may have told how far it is behind.
-                Changed::Pod(Some(node)) if self.keeper.view().health.contains_key(node) => self.update_health(),
+                Changed::Pod(Some(node)) if self.keeper.view().health.contains_key(node) => {
+                    self.stale.health = true;
+                }
                 _ => {}
             }
         }
@@ -204,8 +225,11 @@ impl Loop {
 
     fn plan_errands(&mut self) {
         let (now, view) = (self.parts.clock.now(), self.keeper.view());
-        if self.probing.idle() && prober::pause(view).is_some() {
-            self.probing.due = Some(now);
+        if let Some(pause) = prober::pause(view)
+            && self.probing.under_way.is_none()
+        {
+            let soon = now.saturating_add(pause).unwrap_or(Timestamp::MAX);
+            self.probing.due = Some(self.probing.due.map_or(now, |due| due.min(soon)));
         }
         if self.judging.idle() && !gates::wanted(view).is_empty() {
             self.judging.due = Some(now);
@@ -226,6 +250,12 @@ impl Loop {
 
     /// Begins errands whose time has come, and turns as long as there is room for them.
     fn work(&mut self) {
+        if std::mem::take(&mut self.stale.health) {
+            self.update_health();
+        }
+        if std::mem::take(&mut self.stale.errands) {
+            self.plan_errands();
+        }
         let now = self.parts.clock.now();
         if self.probing.take(now) {
             let (prober, nodes) = (Arc::clone(&self.parts.prober), prober::addresses(self.keeper.view()));
@@ -353,6 +383,8 @@ impl Loop {
     }
 }
 
+/// Carries out actions in their order and stops at the first refusal, but for evictions: they do not build on each other, and one
+/// pod that cannot be evicted must not keep all those after it.
 async fn carry_out(
     clients: Clients,
     metrics: Metrics,
@@ -362,6 +394,10 @@ async fn carry_out(
 ) -> Finished {
     let mut refusal = None;
     for action in &decision.actions {
+        let eviction = matches!(action, Action::Evict { .. });
+        if refusal.is_some() && !eviction {
+            break;
+        }
         let result = execute(&clients, &metrics, action).await;
         metrics.action(action.name(), result.is_err());
         match result {
@@ -371,8 +407,10 @@ async fn carry_out(
                 let _sent = answers.send(outcome);
             }
             Err(refused) => {
-                refusal = Some(refused);
-                break;
+                refusal.get_or_insert(refused);
+                if !eviction {
+                    break;
+                }
             }
         }
     }
@@ -385,4 +423,70 @@ async fn carry_out(
 
 fn log(action: &Action) {
     tracing::info!(action = action.name(), "carried out");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use afloat_apisim::{ApiServer, Options};
+    use afloat_core::objects::target_of;
+    use afloat_core::view::{Key, Target, Uid};
+    use k8s_openapi::api::core::v1::{Node, Pod};
+    use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+    use kube::Api;
+    use kube::api::{Patch, PatchParams, PostParams};
+    use serde_json::json;
+
+    async fn pod(client: &kube::Client, name: &str) -> Target {
+        let api: Api<Pod> = Api::default_namespaced(client.clone());
+        let body = json!({"metadata": {"name": name, "labels": {"app": name}},
+            "spec": {"nodeName": "worker-1", "containers": [{"name": "main", "image": "web:1"}]}});
+        let body = serde_json::from_value(body).unwrap();
+        api.create(&PostParams::default(), &body).await.unwrap();
+        let running = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
+        let (params, patch) = (PatchParams::default(), Patch::Merge(running));
+        target_of(&api.patch_status(name, &params, &patch).await.unwrap().metadata)
+    }
+
+    /// The eviction API refuses a pod under two budgets whatever they allow.
+    async fn budget(client: &kube::Client, name: &str, app: &str) {
+        let body = json!({"metadata": {"name": name}, "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app": app}}}});
+        let api: Api<PodDisruptionBudget> = Api::default_namespaced(client.clone());
+        api.create(&PostParams::default(), &serde_json::from_value(body).unwrap())
+            .await
+            .unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_pod_that_cannot_be_evicted_keeps_none_after_it_but_ends_the_turn() {
+        let client = ApiServer::new(Options::default()).client();
+        let (stuck, free) = (pod(&client, "stuck").await, pod(&client, "free").await);
+        budget(&client, "one", "stuck").await;
+        budget(&client, "two", "stuck").await;
+        let nodes: Api<Node> = Api::all(client.clone());
+        let node = serde_json::from_value(json!({"metadata": {"name": "worker-1"}})).unwrap();
+        let node = nodes.create(&PostParams::default(), &node).await.unwrap();
+        let evict = |pod: &Target| Action::Evict {
+            pod: pod.clone(),
+            grace_seconds: None,
+        };
+        let cordon = Action::Cordon {
+            node: target_of(&node.metadata),
+            by: Uid::from("u"),
+        };
+        let decision = Decision {
+            actions: vec![evict(&stuck), evict(&free), cordon],
+            ..Decision::default()
+        };
+        let (sender, mut answers) = mpsc::unbounded_channel();
+        let subject = Subject::Node(Key::new("afloat", "worker-1"));
+        let finished = carry_out(Clients::of(client), Metrics::default(), sender, subject, decision).await;
+        let refusal = finished.refusal.unwrap();
+        assert_eq!((refusal.action, &*refusal.object.name), ("evict", "stuck"), "{refusal}");
+        assert!(matches!(answers.recv().await, Some(Outcome::Evicting { pod, .. }) if pod == free));
+        assert!(
+            answers.recv().await.is_none(),
+            "nothing but evictions comes after a refusal"
+        );
+    }
 }
