@@ -1,5 +1,6 @@
 //! SHA-256 of files: how a step knows that what it staged is what was promised, and what it found before it.
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
 use std::fmt;
 use std::fs::File;
@@ -75,6 +76,19 @@ impl FromStr for Digest {
             *byte = u8::from_str_radix(digits, 16).map_err(|_| ParseDigestError)?;
         }
         Ok(Self(bytes))
+    }
+}
+
+impl Serialize for Digest {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Digest {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
     }
 }
 

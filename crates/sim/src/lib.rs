@@ -9,6 +9,7 @@ pub mod driver;
 mod events;
 pub mod feed;
 mod hash;
+pub mod host;
 pub mod kubelet;
 pub mod machine;
 pub mod node_lifecycle;

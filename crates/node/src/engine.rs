@@ -1,0 +1,506 @@
+//! The engine: carries on what the journal says was asked, one instruction at a time, and undoes it all if the node does not come
+//! back in time. It keeps nothing in memory that matters: dropped between any two calls, or within one, the next call goes on
+//! from the journal. What the instructions are is in `steps`.
+
+use std::time::Duration;
+
+use afloat_api::Reason;
+use afloat_api::node::{NodePlan, StepOutcome, StepReport, exit, steps as names};
+use jiff::{SignedDuration, Timestamp};
+
+use crate::host::{Host, HostError, UnitOrder};
+use crate::instruction::{Context, Instruction, LOOK, Ran, Waiting, first_unwell, tried};
+use crate::journal::{Entry, Journal, JournalError, StepState};
+use crate::paths;
+use crate::steps::{self, Program, stage, stand_aside};
+
+/// How often an instruction that did not work is tried again.
+const RETRIES: u32 = 3;
+/// The same for an undoing that the host began by itself: nobody else is there to try it again.
+const RETRIES_UNASKED: u32 = 30;
+/// Between two tries where no step container decides it.
+const BETWEEN_TRIES: Duration = Duration::from_secs(5);
+/// How often a node that stands aside is looked at while nothing else happens.
+const ASIDE: Duration = Duration::from_secs(30);
+
+/// When the engine wants to be called again.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Next {
+    Again {
+        after: Duration,
+        waiting: Option<Waiting>,
+    },
+    /// Only when something is asked for.
+    Idle,
+}
+
+/// How a step is.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Followed {
+    Running { message: String },
+    Ended { exit_code: i32, report: StepReport },
+}
+
+/// Why the engine cannot go on.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum EngineError {
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    #[error(transparent)]
+    Host(#[from] HostError),
+    #[error(
+        "attempt {attempt} of upgrade {upgrade} has changed this node and was neither finished nor undone: \
+         help: afloat rollback the node first"
+    )]
+    Unfinished { upgrade: String, attempt: i32 },
+}
+
+impl EngineError {
+    /// Whether the machine itself went away; only a simulated one says so.
+    pub fn is_crash(&self) -> bool {
+        matches!(
+            self,
+            Self::Host(HostError::Crashed) | Self::Journal(JournalError::Host(HostError::Crashed))
+        )
+    }
+}
+
+/// The engine of a machine; what it holds is only a copy of the journal, read anew when the file is another one.
+#[derive(Clone, Debug, Default)]
+pub struct Engine {
+    journal: Option<Journal>,
+}
+
+const AT_ONCE: Next = Next::Again {
+    after: Duration::ZERO,
+    waiting: None,
+};
+
+impl Engine {
+    /// Asks for a step. Asking again is fine; after `LATER` it is what makes it go on.
+    pub fn begin(
+        &mut self,
+        host: &mut dyn Host,
+        plan: &NodePlan,
+        step: &str,
+        now: Timestamp,
+    ) -> Result<(), EngineError> {
+        if step == names::ROLLBACK {
+            return self.begin_rollback(host, plan, now);
+        }
+        let journal = self.journal_of(host, plan, false)?;
+        let open = match journal.step(step).and_then(|state| state.ended.as_ref()) {
+            Some((code, _)) => *code == exit::LATER,
+            None => !journal.step(step).is_some_and(|state| state.begun),
+        };
+        if open && journal.undoing().is_none() {
+            begun(host, journal, step, now, None)?;
+        }
+        start_unit(host)
+    }
+
+    /// Asks for everything to be undone.
+    pub fn begin_rollback(&mut self, host: &mut dyn Host, plan: &NodePlan, now: Timestamp) -> Result<(), EngineError> {
+        let journal = self.journal_of(host, plan, true)?;
+        let open = match journal.undoing().map(|state| &state.ended) {
+            None => true,
+            Some(None) => false,
+            Some(Some((code, _))) => *code != exit::DONE,
+        };
+        if open {
+            begun(host, journal, names::ROLLBACK, now, None)?;
+        }
+        start_unit(host)
+    }
+
+    /// How a step is, as far as the journal says.
+    pub fn follow(&mut self, host: &mut dyn Host, step: &str) -> Result<Followed, EngineError> {
+        let Some(journal) = self.load(host)? else {
+            return Ok(Followed::Running {
+                message: "waits for the journal".to_owned(),
+            });
+        };
+        if let Some(undoing) = journal.undoing()
+            && step != names::ROLLBACK
+        {
+            let Some((code, report)) = &undoing.ended else {
+                return Ok(Followed::Running {
+                    message: format!("undoes everything: {}", doing(undoing)),
+                });
+            };
+            let undone = *code == exit::DONE;
+            return Ok(Followed::Ended {
+                exit_code: if undone { exit::UNDONE } else { exit::FAILED },
+                report: StepReport {
+                    outcome: if undone {
+                        StepOutcome::Undone
+                    } else {
+                        StepOutcome::Failed
+                    },
+                    reason: Some(
+                        if undone {
+                            Reason::UndoneByHost
+                        } else {
+                            Reason::RollbackFailed
+                        }
+                        .to_string(),
+                    ),
+                    message: report.message.clone(),
+                    ..StepReport::default()
+                },
+            });
+        }
+        Ok(match journal.step(step) {
+            Some(state) => match &state.ended {
+                Some((exit_code, report)) => Followed::Ended {
+                    exit_code: *exit_code,
+                    report: report.clone(),
+                },
+                None => Followed::Running { message: doing(state) },
+            },
+            None => Followed::Running {
+                message: "was not begun".to_owned(),
+            },
+        })
+    }
+
+    /// Carries on by one instruction.
+    pub fn advance(&mut self, host: &mut dyn Host, now: Timestamp) -> Result<Next, EngineError> {
+        let Some(journal) = self.load(host)? else {
+            return Ok(Next::Idle);
+        };
+        let aside = journal.facts.get("aside").map(String::as_str) == Some("yes");
+        let undoing = journal.undoing().cloned();
+        if undoing.as_ref().is_some_and(StepState::succeeded) {
+            // The last thing that is left of the attempt; done by what is there, so a crash here is made good.
+            stage::remove_unit(host)?;
+            return Ok(Next::Idle);
+        }
+        if aside {
+            stand_aside::stay_aside(host, &journal.plan)?;
+        }
+        if undoing.is_none() && time_is_up(journal, now) {
+            return dead_man(host, journal, now);
+        }
+        if let Some((step, _)) = journal.running() {
+            let step = step.clone();
+            return carry_on(host, journal, &step, now);
+        }
+        let until_deadline = deadline(journal).map(|at| until(at, now)).filter(|_| undoing.is_none());
+        let next = [until_deadline, aside.then_some(ASIDE)].into_iter().flatten().min();
+        Ok(next.map_or(Next::Idle, |after| Next::Again { after, waiting: None }))
+    }
+
+    fn load(&mut self, host: &mut dyn Host) -> Result<Option<&mut Journal>, EngineError> {
+        let stale = match &self.journal {
+            Some(journal) => journal.is_stale(host)?,
+            None => true,
+        };
+        if stale {
+            self.journal = None;
+            self.journal = Journal::read(host)?;
+        }
+        Ok(self.journal.as_mut())
+    }
+
+    /// The journal of this attempt, opened if there is none; one of another attempt makes room if it is over.
+    fn journal_of(&mut self, host: &mut dyn Host, plan: &NodePlan, to_undo: bool) -> Result<&mut Journal, EngineError> {
+        self.load(host)?;
+        let journal = match self.journal.take() {
+            Some(found) if found.plan.upgrade == plan.upgrade && found.plan.attempt == plan.attempt => found,
+            // What an earlier attempt left unfinished is what there is to undo.
+            Some(found) if to_undo && found.plan.upgrade == plan.upgrade && !found.is_over() => found,
+            Some(found) if !found.is_over() => {
+                return Err(EngineError::Unfinished {
+                    upgrade: found.plan.upgrade,
+                    attempt: found.plan.attempt,
+                });
+            }
+            found => {
+                if let Some(old) = found {
+                    let name = format!("{}/{}-{}", paths::ARCHIVE, old.plan.upgrade, old.plan.attempt);
+                    host.rename(paths::JOURNAL, &name)?;
+                }
+                host.remove(paths::KEPT)?;
+                Journal::open(host, plan)?
+            }
+        };
+        Ok(self.journal.insert(journal))
+    }
+}
+
+/// Without an engine that was kept: reads the journal from its beginning.
+pub fn advance(host: &mut dyn Host, now: Timestamp) -> Result<Next, EngineError> {
+    Engine::default().advance(host, now)
+}
+
+fn start_unit(host: &mut dyn Host) -> Result<(), EngineError> {
+    if host.size(paths::UNIT_FILE)?.is_some() {
+        host.order(paths::UNIT, UnitOrder::Start)?;
+    }
+    Ok(())
+}
+
+fn begun(
+    host: &mut dyn Host,
+    journal: &mut Journal,
+    step: &str,
+    now: Timestamp,
+    unasked: Option<String>,
+) -> Result<(), EngineError> {
+    let entry = Entry::Begun {
+        step: step.to_owned(),
+        at: now,
+        unasked,
+    };
+    Ok(journal.add(host, &entry)?)
+}
+
+fn doing(state: &StepState) -> String {
+    let intent = state.intent.as_ref();
+    intent.map_or_else(|| "goes on".to_owned(), |(what, _)| what.clone())
+}
+
+fn deadline(journal: &Journal) -> Option<Timestamp> {
+    let seconds = SignedDuration::from_secs(i64::from(journal.plan.undo_after_seconds));
+    journal.armed.and_then(|since| since.checked_add(seconds).ok())
+}
+
+fn time_is_up(journal: &Journal, now: Timestamp) -> bool {
+    deadline(journal).is_some_and(|deadline| now >= deadline)
+}
+
+fn until(at: Timestamp, now: Timestamp) -> Duration {
+    Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO)
+}
+
+/// The time is up: a node that is well gets it anew, any other is put back.
+fn dead_man(host: &mut dyn Host, journal: &mut Journal, now: Timestamp) -> Result<Next, EngineError> {
+    match first_unwell(host, &journal.plan)? {
+        None => journal.add(host, &Entry::Alive { at: now })?,
+        Some(endpoint) => {
+            let seconds = journal.plan.undo_after_seconds;
+            let why = format!("{endpoint:?} did not come back within {seconds} seconds");
+            begun(host, journal, names::ROLLBACK, now, Some(why))?;
+        }
+    }
+    Ok(AT_ONCE)
+}
+
+/// One instruction of a step.
+fn carry_on(host: &mut dyn Host, journal: &mut Journal, step: &str, now: Timestamp) -> Result<Next, EngineError> {
+    let program = match steps::program(step, journal) {
+        Program::Instructions(program) => program,
+        Program::Skipped(why) => return end_skipped(host, journal, step, why.to_owned()),
+        Program::Unknown => {
+            let message = format!("there is no step {step}");
+            return fail(host, journal, step, now, Reason::StepFailed, message);
+        }
+    };
+    let number = journal.step(step).map_or(0, |state| state.done);
+    let Some(instruction) = program.get(number) else {
+        let report = steps::report(step, journal);
+        return end(host, journal, step, exit::DONE, report);
+    };
+    if let Some((what, _)) = journal.step(step).and_then(|state| state.intent.as_ref()) {
+        if *what != instruction.what() {
+            let message = format!("the journal was written by another version of afloat: it {what}");
+            return fail(host, journal, step, now, Reason::StepFailed, message);
+        }
+    } else if instruction.has_intent() {
+        intend(host, journal, step, number, instruction, now)?;
+    }
+    let ran = run(host, journal, step, instruction, now)?;
+    take(host, journal, (step, number), ran, now)
+}
+
+fn intend(
+    host: &mut dyn Host,
+    journal: &mut Journal,
+    step: &str,
+    number: usize,
+    instruction: &Instruction,
+    now: Timestamp,
+) -> Result<(), EngineError> {
+    let disrupts = instruction.disrupts();
+    // The time runs from when the node was last known to be well.
+    if disrupts && journal.armed.is_some() && first_unwell(host, &journal.plan)?.is_none() {
+        journal.add(host, &Entry::Alive { at: now })?;
+    }
+    let entry = Entry::Intent {
+        step: step.to_owned(),
+        number,
+        what: instruction.what(),
+        at: now,
+        disrupts,
+    };
+    Ok(journal.add(host, &entry)?)
+}
+
+fn run(
+    host: &mut dyn Host,
+    journal: &Journal,
+    step: &str,
+    instruction: &Instruction,
+    now: Timestamp,
+) -> Result<Ran, EngineError> {
+    let state = journal.step(step).cloned().unwrap_or_default();
+    let mut context = Context {
+        host,
+        journal,
+        step,
+        since: state.intent.as_ref().map_or(now, |(_, since)| *since),
+        state: &state,
+        now,
+    };
+    Ok(instruction.run(&mut context).or_else(tried)?)
+}
+
+fn take(
+    host: &mut dyn Host,
+    journal: &mut Journal,
+    (step, number): (&str, usize),
+    ran: Ran,
+    now: Timestamp,
+) -> Result<Next, EngineError> {
+    let done = |kept, fact: Option<(&'static str, String)>| Entry::Done {
+        step: step.to_owned(),
+        number,
+        kept,
+        fact: fact.map(|(name, value)| (name.to_owned(), value)),
+    };
+    match ran {
+        Ran::Done => journal.add(host, &done(Vec::new(), None))?,
+        Ran::Found { fact } => journal.add(host, &done(Vec::new(), Some(fact)))?,
+        Ran::Kept { kept, fact } => journal.add(host, &done(kept, fact))?,
+        Ran::Wait(waiting) => {
+            return Ok(Next::Again {
+                after: LOOK,
+                waiting: Some(waiting),
+            });
+        }
+        Ran::Seen { open } => {
+            let step = step.to_owned();
+            journal.add(host, &Entry::Seen { step, open })?;
+            return Ok(Next::Again {
+                after: LOOK,
+                waiting: None,
+            });
+        }
+        Ran::Later {
+            reason,
+            message,
+            etcd_behind,
+        } => {
+            let report = StepReport {
+                outcome: StepOutcome::Later,
+                message,
+                reason: Some(reason.to_string()),
+                etcd_behind,
+                method: None,
+            };
+            return end(host, journal, step, exit::LATER, report);
+        }
+        Ran::Tried(message) => return try_again(host, journal, step, now, message),
+        Ran::Failed { reason, message } => return fail(host, journal, step, now, reason, message),
+        Ran::Skip(why) => return end_skipped(host, journal, step, why),
+    }
+    Ok(AT_ONCE)
+}
+
+fn end(
+    host: &mut dyn Host,
+    journal: &mut Journal,
+    step: &str,
+    exit_code: i32,
+    report: StepReport,
+) -> Result<Next, EngineError> {
+    let step = step.to_owned();
+    journal.add(
+        host,
+        &Entry::Ended {
+            step,
+            exit_code,
+            report,
+        },
+    )?;
+    Ok(AT_ONCE)
+}
+
+fn end_skipped(host: &mut dyn Host, journal: &mut Journal, step: &str, why: String) -> Result<Next, EngineError> {
+    let report = StepReport {
+        outcome: StepOutcome::Skipped,
+        message: why,
+        ..StepReport::default()
+    };
+    end(host, journal, step, exit::DONE, report)
+}
+
+/// A node whose parts are down cannot start a step container again: only the host itself can go on.
+fn is_away(host: &mut dyn Host, journal: &Journal) -> Result<bool, EngineError> {
+    Ok(journal.armed.is_some() && first_unwell(host, &journal.plan)?.is_some())
+}
+
+fn try_again(
+    host: &mut dyn Host,
+    journal: &mut Journal,
+    step: &str,
+    now: Timestamp,
+    message: String,
+) -> Result<Next, EngineError> {
+    let entry = Entry::Tried {
+        step: step.to_owned(),
+        message: message.clone(),
+    };
+    journal.add(host, &entry)?;
+    let state = journal.step(step).cloned().unwrap_or_default();
+    let retries = if state.unasked.is_some() {
+        RETRIES_UNASKED
+    } else {
+        RETRIES
+    };
+    if state.tries > retries {
+        let reason = if step == names::ROLLBACK {
+            Reason::RollbackFailed
+        } else {
+            Reason::StepFailed
+        };
+        return fail(host, journal, step, now, reason, message);
+    }
+    if state.unasked.is_some() || is_away(host, journal)? {
+        let reason = Reason::WaitingForStep;
+        return Ok(Next::Again {
+            after: BETWEEN_TRIES,
+            waiting: Some(Waiting { reason, message }),
+        });
+    }
+    let report = StepReport {
+        outcome: StepOutcome::Later,
+        message,
+        reason: Some(Reason::WaitingForStep.to_string()),
+        ..StepReport::default()
+    };
+    end(host, journal, step, exit::LATER, report)
+}
+
+/// The step will not work. If it took the node away, the host puts it back at once: waiting would change nothing.
+fn fail(
+    host: &mut dyn Host,
+    journal: &mut Journal,
+    step: &str,
+    now: Timestamp,
+    reason: Reason,
+    message: String,
+) -> Result<Next, EngineError> {
+    if step != names::ROLLBACK && is_away(host, journal)? {
+        begun(host, journal, names::ROLLBACK, now, Some(message))?;
+        return Ok(AT_ONCE);
+    }
+    let report = StepReport {
+        outcome: StepOutcome::Failed,
+        message,
+        reason: Some(reason.to_string()),
+        ..StepReport::default()
+    };
+    end(host, journal, step, exit::FAILED, report)
+}

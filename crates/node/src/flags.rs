@@ -1,0 +1,84 @@
+//! Kubelet flags that went away: a new kubelet does not start with a flag it no longer knows, and kubeadm takes it out of its own
+//! file only in its last phase. Versions of Kubernetes are read here as well, as far as a machine needs them.
+
+/// Flags by the minor version whose kubelet no longer knows them.
+const REMOVED: [(u32, &str); 5] = [
+    (24, "--network-plugin"),
+    (24, "--cni-conf-dir"),
+    (24, "--cni-bin-dir"),
+    (27, "--container-runtime"),
+    (35, "--pod-infra-container-image"),
+];
+
+/// The minor version of `v1.36.3`.
+pub fn minor(version: &str) -> Option<u32> {
+    version.trim_start_matches('v').split('.').nth(1)?.parse().ok()
+}
+
+/// All numbers of `v1.36.3`, to compare by; what follows a `-` or `+` does not count.
+pub fn numbers(version: &str) -> Vec<u32> {
+    let release = version.trim().trim_start_matches('v');
+    let release = release.split(['-', '+']).next().unwrap_or_default();
+    release.split('.').map_while(|part| part.parse().ok()).collect()
+}
+
+/// Whether the kubelet of a version no longer knows this argument.
+pub fn is_removed(argument: &str, version: &str) -> bool {
+    let name = argument.split('=').next().unwrap_or_default();
+    let Some(minor) = minor(version) else { return false };
+    REMOVED.iter().any(|(since, flag)| *flag == name && minor >= *since)
+}
+
+/// The arguments in an environment file of the kubelet (`NAME="--a=b --c"`) that its new version no longer knows.
+pub fn removed_in(file: &str, version: &str) -> Vec<String> {
+    let words = file.split(|c: char| c.is_whitespace() || c == '"' || c == '\'');
+    let mut removed = Vec::new();
+    for word in words {
+        let flag = word.find("--").and_then(|start| word.get(start..)).unwrap_or_default();
+        if is_removed(flag, version) {
+            removed.push(flag.split('=').next().unwrap_or_default().to_owned());
+        }
+    }
+    removed
+}
+
+/// The same file without them. Flags there are written `--name=value`, as kubeadm does.
+pub fn migrate(file: &str, version: &str) -> String {
+    let mut lines = Vec::new();
+    for line in file.lines() {
+        let Some((name, quoted)) = line.split_once('=') else {
+            lines.push(line.to_owned());
+            continue;
+        };
+        let arguments = quoted.trim_matches('"').split_whitespace();
+        let left: Vec<_> = arguments.filter(|argument| !is_removed(argument, version)).collect();
+        lines.push(format!("{name}=\"{}\"", left.join(" ")));
+    }
+    let mut text = lines.join("\n");
+    text.push('\n');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = "KUBELET_KUBEADM_ARGS=\"--pod-infra-container-image=pause:3.10 --v=2\"\n";
+
+    #[test]
+    fn a_flag_goes_with_the_version_that_no_longer_knows_it() {
+        assert_eq!(migrate(FILE, "v1.34.4"), FILE);
+        assert_eq!(migrate(FILE, "v1.35.4"), "KUBELET_KUBEADM_ARGS=\"--v=2\"\n");
+        assert_eq!(removed_in(FILE, "v1.36.3"), ["--pod-infra-container-image"]);
+        assert!(removed_in("KUBELET_EXTRA_ARGS=--v=4\n", "v1.36.3").is_empty());
+        let person = "KUBELET_EXTRA_ARGS=--pod-infra-container-image=mine\n";
+        assert_eq!(removed_in(person, "v1.35.4"), ["--pod-infra-container-image"]);
+    }
+
+    #[test]
+    fn versions_are_compared_by_their_numbers() {
+        assert!(numbers("v1.9.3") < numbers("v1.10.0"));
+        assert_eq!(numbers("v1.36.3-rc.1+k3s"), [1, 36, 3]);
+        assert_eq!(minor("v1.36.3"), Some(36));
+    }
+}

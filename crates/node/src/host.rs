@@ -1,0 +1,189 @@
+//! The port to a machine: everything a step may ask of it, and nothing more. The simulated machine is in `afloat-sim`;
+//! what a step makes of the answers is in `steps` and `instruction`.
+//!
+//! Two promises carry the whole crate. A file that is written or copied is never seen half done: it is staged beside
+//! its target, synced, and renamed over it (`install`, not `cp`: a running binary cannot be written to). And a job goes
+//! on when the caller does not: asking for it again tells how it is.
+
+use crate::digest::Digest;
+
+/// What a machine answers when it cannot.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum HostError {
+    #[error("cannot {action} {object}: {message}")]
+    Failed {
+        action: &'static str,
+        object: String,
+        message: String,
+    },
+    /// The machine has no such means at all, as a kernel without netfilter.
+    #[error("this machine cannot {0}")]
+    Unsupported(&'static str),
+    /// The power went, or the process was killed: nothing more is heard from here. Only a simulated machine says so.
+    #[error("the machine went down")]
+    Crashed,
+}
+
+/// A file as a folder lists it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Listed {
+    /// Its whole path.
+    pub path: String,
+    pub bytes: u64,
+}
+
+/// Room on the file system of a path.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Room {
+    pub bytes: u64,
+    pub inodes: u64,
+}
+
+/// How a systemd unit is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum UnitState {
+    Active,
+    Inactive,
+    Failed,
+    /// There is no such unit.
+    Unknown,
+}
+
+/// What a systemd unit is told.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum UnitOrder {
+    Start,
+    Stop,
+    Restart,
+    Enable,
+    Disable,
+}
+
+/// A program to run, bounded in time.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Command {
+    pub program: String,
+    pub args: Vec<String>,
+    /// A folder bound over another one for this command alone, in a mount namespace of its own.
+    pub over: Option<Bind>,
+    pub seconds: u32,
+}
+
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Bind {
+    pub folder: String,
+    pub over: String,
+}
+
+/// How a job is.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Job {
+    Running,
+    Ended {
+        exit_code: i32,
+        stdout: String,
+        /// The last lines.
+        stderr: String,
+    },
+}
+
+/// How to end a container.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Signal {
+    Terminate,
+    Kill,
+}
+
+/// New connections to the API server's port go to the peers, until told otherwise or for so long.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Forward {
+    pub peers: Vec<String>,
+    /// The port sits in a set with this timeout: if everything on the node dies, the forwarding ends by itself.
+    pub seconds: u32,
+}
+
+/// Something on this machine that can be asked whether it is well.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Endpoint {
+    /// `https://<this node>:6443/readyz`
+    ApiServer,
+    /// `https://127.0.0.1:10257/healthz`
+    ControllerManager,
+    /// `https://127.0.0.1:10259/healthz`
+    Scheduler,
+    /// `http://127.0.0.1:2381/readyz`
+    Etcd,
+    /// The runtime's socket.
+    Runtime,
+    /// `http://127.0.0.1:10248/healthz`, and the node's lease is being renewed.
+    Kubelet,
+}
+
+/// What this node's etcd member knows.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct EtcdStatus {
+    /// The member on this node answers and has a leader.
+    pub healthy: bool,
+    pub leads: bool,
+    /// Version of this member, as `3.6.6`.
+    pub version: String,
+    /// The version all members agreed on: it never goes back.
+    pub cluster_version: String,
+    pub peers: Vec<EtcdPeer>,
+}
+
+/// Another member, seen from here.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct EtcdPeer {
+    pub name: String,
+    pub healthy: bool,
+    /// Entries it is behind the leader.
+    pub behind: u64,
+}
+
+pub type Answer<T> = Result<T, HostError>;
+
+/// A machine that is being upgraded.
+pub trait Host {
+    /// The content of a file, or nothing when there is none.
+    fn read(&mut self, path: &str) -> Answer<Option<Vec<u8>>>;
+    /// Length of a file, or nothing when there is none.
+    fn size(&mut self, path: &str) -> Answer<Option<u64>>;
+    fn digest(&mut self, path: &str) -> Answer<Option<Digest>>;
+    /// Every file under a folder, in the order of their paths.
+    fn list(&mut self, folder: &str) -> Answer<Vec<Listed>>;
+    /// Puts a file in place, whole and synced; folders that lack are made, for root alone.
+    fn write(&mut self, path: &str, content: &[u8], mode: u32) -> Answer<()>;
+    /// The same with what another file holds, its owner and permissions included.
+    fn copy(&mut self, from: &str, to: &str) -> Answer<()>;
+    /// Adds to the end of a file and syncs it, alone: two callers never mix.
+    fn append(&mut self, path: &str, content: &[u8]) -> Answer<()>;
+    fn rename(&mut self, from: &str, to: &str) -> Answer<()>;
+    /// Removes a file or a folder with all in it; that there is none is fine.
+    fn remove(&mut self, path: &str) -> Answer<()>;
+    /// What programs wrote is on the disk when this returns (they do not sync by themselves).
+    fn sync(&mut self) -> Answer<()>;
+    fn room(&mut self, path: &str) -> Answer<Room>;
+
+    fn unit(&mut self, unit: &str) -> Answer<UnitState>;
+    fn order(&mut self, unit: &str, order: UnitOrder) -> Answer<()>;
+    /// Makes systemd read its unit files anew.
+    fn reload_units(&mut self) -> Answer<()>;
+
+    /// Starts a job, or tells how the one of this name is. A job outlives its caller, but not a reboot.
+    fn run(&mut self, job: &str, command: &Command) -> Answer<Job>;
+
+    /// Whether a container of this name runs (of static pods: their names are those of the parts).
+    fn runs(&mut self, container: &str) -> Answer<bool>;
+    fn signal(&mut self, container: &str, signal: Signal) -> Answer<()>;
+
+    /// Sets or renews the forwarding, or ends it.
+    fn forward(&mut self, forward: Option<&Forward>) -> Answer<()>;
+    /// For how many seconds more it forwards, if it does.
+    fn forwarding(&mut self) -> Answer<Option<u32>>;
+
+    fn well(&mut self, endpoint: Endpoint) -> Answer<bool>;
+    fn etcd(&mut self) -> Answer<EtcdStatus>;
+    /// Gives etcd's leadership to another member, if this one has it.
+    fn hand_over_etcd(&mut self) -> Answer<()>;
+}

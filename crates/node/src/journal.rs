@@ -1,0 +1,344 @@
+//! The truth about an attempt, on the host itself: what was asked, what was about to be done, what was done, and what was
+//! kept to undo it. Lines are only ever added, each with a checksum and synced; a last line that a power loss tore is
+//! dropped. What follows from the lines is worked out here; what to do next is the engine's to say.
+
+use std::collections::BTreeMap;
+
+use afloat_api::node::{NodePlan, NotAPlan, StepReport, exit, steps};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::digest::Digest;
+use crate::host::{Answer, Host, HostError};
+use crate::paths;
+
+/// A line of the journal.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase", tag = "is")]
+pub enum Entry {
+    /// The first line: which attempt at which upgrade this is, and the plan as the environment of the step containers.
+    Opened { plan: BTreeMap<String, String> },
+    /// A step was asked for, the first time or again after it said `LATER`.
+    Begun {
+        step: String,
+        at: Timestamp,
+        /// Of the undoing: why the host began it by itself.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        unasked: Option<String>,
+    },
+    /// The instruction is about to be carried out.
+    Intent {
+        step: String,
+        number: usize,
+        what: String,
+        at: Timestamp,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        disrupts: bool,
+    },
+    /// It was carried out, and this was found or kept on the way.
+    Done {
+        step: String,
+        number: usize,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        kept: Vec<Kept>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        fact: Option<(String, String)>,
+    },
+    /// It did not work this time.
+    Tried { step: String, message: String },
+    /// A gate was seen open or closed.
+    Seen { step: String, open: bool },
+    /// The step is over, or over for now.
+    Ended {
+        step: String,
+        exit_code: i32,
+        report: StepReport,
+    },
+    /// The node was seen alive when its time was up: the time begins anew.
+    Alive { at: Timestamp },
+}
+
+/// A file as it was before the attempt.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Kept {
+    pub path: String,
+    /// Nothing where there was no file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<Digest>,
+}
+
+impl Kept {
+    /// Where the copy lies.
+    pub fn copy(&self) -> String {
+        format!("{}{}", paths::KEPT, self.path)
+    }
+}
+
+/// Where a step is.
+#[derive(Clone, Debug, Default)]
+pub struct StepState {
+    pub begun: bool,
+    pub ended: Option<(i32, StepReport)>,
+    /// How many of its instructions are done.
+    pub done: usize,
+    /// The one that was about to be carried out, and since when.
+    pub intent: Option<(String, Timestamp)>,
+    pub tries: u32,
+    /// How often in a row a gate was seen open.
+    pub open: u32,
+    /// It has begun something that may take the node away.
+    pub disrupted: bool,
+    /// Why the host began it by itself.
+    pub unasked: Option<String>,
+}
+
+impl StepState {
+    pub fn runs(&self) -> bool {
+        self.begun && self.ended.is_none()
+    }
+
+    pub fn succeeded(&self) -> bool {
+        matches!(self.ended, Some((exit::DONE, _)))
+    }
+}
+
+/// The journal of one attempt, as read.
+#[derive(Clone, Debug)]
+pub struct Journal {
+    pub plan: NodePlan,
+    pub steps: BTreeMap<String, StepState>,
+    pub kept: Vec<Kept>,
+    pub facts: BTreeMap<String, String>,
+    /// Since when the node may be away by our doing.
+    pub armed: Option<Timestamp>,
+    /// Length of the file when it was read.
+    pub length: u64,
+}
+
+/// Why a journal cannot be used.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum JournalError {
+    #[error(transparent)]
+    Host(#[from] HostError),
+    #[error(
+        "line {line} of {} is damaged, which no power loss does: help: look at it, and remove it to begin anew",
+        paths::JOURNAL
+    )]
+    Damaged { line: usize },
+    #[error("{} does not begin with a plan", paths::JOURNAL)]
+    NoPlan,
+    #[error("the journal's plan cannot be read: {0}")]
+    Plan(#[from] NotAPlan),
+    #[error("cannot write {entry} into the journal: {message}")]
+    Unwritable { entry: &'static str, message: String },
+}
+
+impl Journal {
+    /// Reads the journal, if there is one; a torn last line is cut off for good.
+    pub fn read(host: &mut dyn Host) -> Result<Option<Self>, JournalError> {
+        let Some(content) = host.read(paths::JOURNAL)? else {
+            return Ok(None);
+        };
+        let (entries, valid) = parse(&content)?;
+        if valid < content.len() {
+            let whole = content.get(..valid).unwrap_or_default();
+            host.write(paths::JOURNAL, whole, 0o600)?;
+        }
+        let mut entries = entries.into_iter();
+        let plan = match entries.next() {
+            Some(Entry::Opened { plan }) => NodePlan::from_env(|name| plan.get(name).cloned())?,
+            Some(_) => return Err(JournalError::NoPlan),
+            // Torn before its first line was whole: as if it had never been opened.
+            None => {
+                host.remove(paths::JOURNAL)?;
+                return Ok(None);
+            }
+        };
+        let mut journal = Self::empty(plan, valid as u64);
+        for entry in entries {
+            journal.take(&entry);
+        }
+        Ok(Some(journal))
+    }
+
+    /// Begins the journal of an attempt.
+    pub fn open(host: &mut dyn Host, plan: &NodePlan) -> Result<Self, JournalError> {
+        let env = plan.to_env();
+        let env = env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        let line = to_line(&Entry::Opened { plan: env })?;
+        host.write(paths::JOURNAL, &line, 0o600)?;
+        Ok(Self::empty(plan.clone(), line.len() as u64))
+    }
+
+    fn empty(plan: NodePlan, length: u64) -> Self {
+        Self {
+            plan,
+            steps: BTreeMap::new(),
+            kept: Vec::new(),
+            facts: BTreeMap::new(),
+            armed: None,
+            length,
+        }
+    }
+
+    /// Whether this is another file by now, or a longer one.
+    pub fn is_stale(&self, host: &mut dyn Host) -> Answer<bool> {
+        Ok(host.size(paths::JOURNAL)? != Some(self.length))
+    }
+
+    /// Adds a line; it is on the disk when this returns.
+    pub fn add(&mut self, host: &mut dyn Host, entry: &Entry) -> Result<(), JournalError> {
+        let line = to_line(entry)?;
+        host.append(paths::JOURNAL, &line)?;
+        self.length += line.len() as u64;
+        self.take(entry);
+        Ok(())
+    }
+
+    pub fn step(&self, step: &str) -> Option<&StepState> {
+        self.steps.get(step)
+    }
+
+    /// The undoing, if it was begun.
+    pub fn undoing(&self) -> Option<&StepState> {
+        self.step(steps::ROLLBACK).filter(|state| state.begun)
+    }
+
+    /// The step that is to be carried on now.
+    pub fn running(&self) -> Option<(&String, &StepState)> {
+        match self.undoing() {
+            Some(_) => self
+                .steps
+                .get_key_value(steps::ROLLBACK)
+                .filter(|(_, state)| state.runs()),
+            None => self.steps.iter().find(|(_, state)| state.runs()),
+        }
+    }
+
+    /// Whether anything but Afloat's own folder may have been changed.
+    pub fn has_changed_anything(&self) -> bool {
+        !self.kept.is_empty() || self.steps.values().any(|state| state.disrupted)
+    }
+
+    /// Whether all that was begun was brought to an end, one way or the other.
+    pub fn is_over(&self) -> bool {
+        match self.undoing() {
+            Some(undoing) => undoing.succeeded(),
+            None => !self.has_changed_anything() || self.step(steps::KUBELET).is_some_and(StepState::succeeded),
+        }
+    }
+
+    fn take(&mut self, entry: &Entry) {
+        match entry {
+            Entry::Opened { .. } => {}
+            Entry::Begun { step, at, unasked } => {
+                let state = self.steps.entry(step.clone()).or_default();
+                state.begun = true;
+                state.ended = None;
+                state.unasked.clone_from(unasked);
+                if step == steps::COME_BACK {
+                    self.armed.get_or_insert(*at);
+                }
+            }
+            Entry::Intent {
+                step,
+                what,
+                at,
+                disrupts,
+                ..
+            } => {
+                let state = self.steps.entry(step.clone()).or_default();
+                state.intent = Some((what.clone(), *at));
+                state.disrupted |= disrupts;
+                if *disrupts {
+                    self.armed.get_or_insert(*at);
+                }
+            }
+            Entry::Done {
+                step,
+                number,
+                kept,
+                fact,
+            } => {
+                let state = self.steps.entry(step.clone()).or_default();
+                state.done = number + 1;
+                (state.intent, state.tries, state.open) = (None, 0, 0);
+                self.kept.extend_from_slice(kept);
+                self.facts.extend(fact.clone());
+            }
+            Entry::Tried { step, .. } => {
+                let state = self.steps.entry(step.clone()).or_default();
+                state.tries += 1;
+                state.intent = None;
+            }
+            Entry::Seen { step, open } => {
+                let state = self.steps.entry(step.clone()).or_default();
+                state.open = if *open { state.open + 1 } else { 0 };
+            }
+            Entry::Ended {
+                step,
+                exit_code,
+                report,
+            } => {
+                let last = [steps::KUBELET, steps::COME_BACK, steps::ROLLBACK].contains(&step.as_str());
+                let state = self.steps.entry(step.clone()).or_default();
+                state.ended = Some((*exit_code, report.clone()));
+                if last && *exit_code == exit::DONE {
+                    self.armed = None;
+                }
+            }
+            Entry::Alive { at } => self.armed = Some(*at),
+        }
+    }
+}
+
+/// A checksum against torn and decayed lines; nobody is to be kept from forging them, the folder is root's alone.
+fn checksum(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
+        (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+fn to_line(entry: &Entry) -> Result<Vec<u8>, JournalError> {
+    let json = serde_json::to_vec(entry).map_err(|error| JournalError::Unwritable {
+        entry: "an entry",
+        message: error.to_string(),
+    })?;
+    let mut line = format!("{:016x} ", checksum(&json)).into_bytes();
+    line.extend_from_slice(&json);
+    line.push(b'\n');
+    Ok(line)
+}
+
+fn from_line(line: &[u8]) -> Option<Entry> {
+    let (sum, rest) = line.split_at_checked(16)?;
+    let json = rest.strip_prefix(b" ")?;
+    let sum = u64::from_str_radix(std::str::from_utf8(sum).ok()?, 16).ok()?;
+    if sum != checksum(json) {
+        return None;
+    }
+    serde_json::from_slice(json).ok()
+}
+
+/// The entries, and how much of the content they make up: what follows is a torn last line.
+fn parse(content: &[u8]) -> Result<(Vec<Entry>, usize), JournalError> {
+    let mut entries = Vec::new();
+    let mut valid = 0;
+    for line in content.split_inclusive(|byte| *byte == b'\n') {
+        let entry = line.strip_suffix(b"\n").and_then(from_line);
+        let Some(entry) = entry else {
+            // Lines are synced one by one, so only the last can be torn.
+            return if valid + line.len() == content.len() {
+                Ok((entries, valid))
+            } else {
+                Err(JournalError::Damaged {
+                    line: entries.len() + 1,
+                })
+            };
+        };
+        entries.push(entry);
+        valid += line.len();
+    }
+    Ok((entries, valid))
+}

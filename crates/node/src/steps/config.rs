@@ -1,0 +1,179 @@
+//! Manifests rendered ahead by kubeadm itself, from the cluster's own configuration, without touching the live ones; and the parts of
+//! that configuration which `kubeadm upgrade apply` changes for the whole cluster, kept so that they can be put back.
+
+use afloat_api::Reason;
+use serde_json::{Value, json};
+
+use crate::host::{Answer, Bind, Command};
+use crate::instruction::{Context, Ran, Rendering, command, failed, wait_for_step};
+use crate::paths;
+
+/// The configuration to render from, at the present version and at the next.
+fn config_file(which: &str) -> String {
+    format!("{}/{which}.yaml", paths::RENDER)
+}
+
+/// The folder rendered into.
+pub fn rendered(which: &str, part: &str) -> String {
+    format!("{}/{which}/{part}.yaml", paths::RENDER)
+}
+
+fn kubectl(args: &[&str]) -> Command {
+    let mut all = vec!["--kubeconfig", paths::ADMIN_CONF, "--namespace", "kube-system"];
+    all.extend_from_slice(args);
+    command(paths::KUBECTL, &all, 60)
+}
+
+/// The value of a flag in a manifest, as `--advertise-address=10.0.0.1`.
+fn flag<'a>(manifest: &'a str, name: &str) -> Option<&'a str> {
+    let start = manifest.find(name)? + name.len();
+    manifest.get(start..)?.split_whitespace().next()
+}
+
+/// The line `image: …` of a manifest.
+pub fn image(manifest: &str) -> Option<&str> {
+    let lines = manifest.lines().map(str::trim);
+    let mut images = lines.filter_map(|line| line.trim_start_matches("- ").strip_prefix("image:"));
+    images.next().map(str::trim)
+}
+
+/// Asks the cluster for its ClusterConfiguration, and writes down what to render from.
+pub fn fetch(c: &mut Context<'_>) -> Answer<Ran> {
+    let path = "jsonpath={.data.ClusterConfiguration}";
+    let ask = kubectl(&["get", "configmap", "kubeadm-config", "--output", path]);
+    let Some((code, config, said)) = c.job("", &ask)? else {
+        return Ok(wait_for_step(&ask));
+    };
+    if code != 0 {
+        return Ok(Ran::Tried(failed(&ask, code, &said)));
+    }
+    let manifest = c.text(&paths::manifest("kube-apiserver"))?;
+    let Some(address) = flag(&manifest, "--advertise-address=") else {
+        return Ok(Ran::Failed {
+            reason: Reason::StepFailed,
+            message: format!("{} names no address", paths::manifest("kube-apiserver")),
+        });
+    };
+    let plan = c.plan();
+    let head = format!(
+        "apiVersion: kubeadm.k8s.io/v1beta4\nkind: InitConfiguration\nlocalAPIEndpoint:\n  advertiseAddress: {address}\n\
+         nodeRegistration:\n  name: {}\n  criSocket: unix:///run/containerd/containerd.sock\n---\n",
+        plan.node
+    );
+    let mut next = String::new();
+    for line in config.lines() {
+        if line.starts_with("kubernetesVersion:") {
+            next.push_str("kubernetesVersion: ");
+            next.push_str(&plan.kubernetes_version);
+        } else {
+            next.push_str(line);
+        }
+        next.push('\n');
+    }
+    // Nothing of an earlier attempt may pass for what is rendered now.
+    c.host.remove(paths::RENDER)?;
+    c.host
+        .write(&config_file("present"), format!("{head}{config}").as_bytes(), 0o600)?;
+    c.host
+        .write(&config_file("next"), format!("{head}{next}").as_bytes(), 0o600)?;
+    Ok(Ran::Done)
+}
+
+/// Renders manifests into Afloat's folder, which is bound over the live one for kubeadm alone.
+pub fn render(c: &mut Context<'_>, rendering: Rendering) -> Answer<Ran> {
+    if c.host.size(&paths::manifest("etcd"))?.is_none() && rendering != Rendering::ControlPlane {
+        return Ok(Ran::Done);
+    }
+    let (which, phases): (_, &[&[&str]]) = match rendering {
+        Rendering::Present => ("present", &[&["etcd", "local"], &["control-plane", "all"]]),
+        Rendering::Etcd => ("next", &[&["etcd", "local"]]),
+        Rendering::ControlPlane => ("next", &[&["control-plane", "all"]]),
+    };
+    let file = config_file(which);
+    for phase in phases {
+        let mut args = vec!["init", "phase"];
+        args.extend_from_slice(phase);
+        args.extend(["--config", &file]);
+        let render = Command {
+            over: Some(Bind {
+                folder: format!("{}/{which}", paths::RENDER),
+                over: paths::MANIFESTS.to_owned(),
+            }),
+            ..command(paths::KUBEADM, &args, 60)
+        };
+        match c.job(&format!("-{}", phase[0]), &render)? {
+            None => return Ok(wait_for_step(&render)),
+            Some((0, _, _)) => {}
+            // Not being able to render what is there is no failure, but a reason to let kubeadm do it part by part.
+            Some((code, _, said)) if rendering == Rendering::Present => {
+                return Ok(Ran::Found {
+                    fact: ("unrendered", failed(&render, code, &said)),
+                });
+            }
+            Some((code, _, said)) => return Ok(Ran::Tried(failed(&render, code, &said))),
+        }
+    }
+    c.host.sync()?;
+    Ok(Ran::Done)
+}
+
+/// Puts rendered manifests over the live ones.
+pub fn place_manifests(c: &mut Context<'_>, parts: &[&str]) -> Answer<Ran> {
+    for part in parts {
+        let (from, to) = (rendered("next", part), paths::manifest(part));
+        let Some(digest) = c.host.digest(&from)? else {
+            // Only etcd can be elsewhere; then there is no manifest of it here either.
+            if c.host.size(&to)?.is_none() {
+                continue;
+            }
+            return Ok(Ran::Failed {
+                reason: Reason::StepFailed,
+                message: format!("{from} is gone: it was rendered a moment ago"),
+            });
+        };
+        if c.host.digest(&to)? != Some(digest) {
+            c.host.copy(&from, &to)?;
+        }
+    }
+    Ok(Ran::Done)
+}
+
+/// Keeps the ConfigMaps that `kubeadm upgrade apply` changes.
+pub fn keep_cluster(c: &mut Context<'_>) -> Answer<Ran> {
+    let ask = kubectl(&[
+        "get",
+        "configmap",
+        "kubeadm-config",
+        "kubelet-config",
+        "--output",
+        "json",
+    ]);
+    let Some((code, said, error)) = c.job("", &ask)? else {
+        return Ok(wait_for_step(&ask));
+    };
+    let list: Option<Value> = serde_json::from_str(&said).ok();
+    let Some(mut list) = list.filter(|_| code == 0) else {
+        return Ok(Ran::Tried(failed(&ask, code, &error)));
+    };
+    for item in list
+        .get_mut("items")
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten()
+    {
+        // With its revision it could not be put back once it has changed.
+        let name = item.pointer("/metadata/name").cloned();
+        if let Some(metadata) = item.get_mut("metadata") {
+            *metadata = json!({"name": name, "namespace": "kube-system"});
+        }
+    }
+    c.host.write(paths::KEPT_CLUSTER, list.to_string().as_bytes(), 0o600)?;
+    Ok(Ran::Found {
+        fact: ("cluster", "kept".to_owned()),
+    })
+}
+
+/// Puts them back.
+pub fn restore_cluster(c: &mut Context<'_>) -> Answer<Ran> {
+    c.change_by(&kubectl(&["replace", "--filename", paths::KEPT_CLUSTER]))
+}

@@ -1,0 +1,227 @@
+//! kubeadm and the kubelet. A worker's migrations run version by version without a kubelet being started in between. A control plane
+//! is taken the swift way (all parts ended in order, swapped at once, started once, kubeadm having the last word) where nothing
+//! speaks against it, else the conservative one (kubeadm part by part), and the report says why.
+
+use afloat_api::clusterupgrade::ControlPlaneMethod;
+use afloat_api::common::NodeRole;
+use afloat_api::node::NodePlan;
+
+use crate::bundle;
+use crate::flags;
+use crate::host::{Answer, Command};
+use crate::instruction::{Context, Gate, Group, Instruction, Ran, Rendering, command};
+use crate::journal::Journal;
+use crate::paths;
+use crate::steps::config;
+
+/// The word that stands for the swift way in the journal and the report.
+const SWIFT: &str = "swift";
+/// Seconds until a part that does not end is killed: the API server would wait for open watches for as long as it may.
+const SECONDS_OTHERS: u32 = 10;
+const SECONDS_API_SERVER: u32 = 4;
+const SECONDS_ETCD: u32 = 12;
+
+/// A call of `kubeadm upgrade`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Call {
+    /// The checks of the first control plane's upgrade, alone.
+    Preflight,
+    /// The kubelet's configuration, alone.
+    KubeletConfig,
+    /// All of it.
+    Whole,
+    /// All but etcd: kubeadm's own way back from a failed etcd copies old data over a member that has peers.
+    WithoutEtcd,
+}
+
+impl Call {
+    /// Whether the node may be away from here on. The kubelet's files change under the old kubelet, which may not start with them.
+    pub fn disrupts(self) -> bool {
+        self != Self::Preflight
+    }
+
+    pub fn what(self) -> String {
+        let part = match self {
+            Self::Preflight => "lets kubeadm check the cluster",
+            Self::KubeletConfig => "lets kubeadm write the kubelet's configuration",
+            Self::Whole => "runs kubeadm upgrade",
+            Self::WithoutEtcd => "runs kubeadm upgrade without etcd",
+        };
+        part.to_owned()
+    }
+
+    /// The command on a node of this plan: one control plane applies, all others follow.
+    pub fn command(self, plan: &NodePlan) -> Command {
+        let version = plan.kubernetes_version.as_str();
+        let first = plan.role == NodeRole::FirstControlPlane;
+        let mut args = match (self, first) {
+            (Self::Preflight, _) => vec!["upgrade", "apply", "phase", "preflight", version, "--yes"],
+            (Self::KubeletConfig, _) => vec!["upgrade", "node", "phase", "kubelet-config"],
+            (Self::Whole | Self::WithoutEtcd, true) => vec!["upgrade", "apply", version, "--yes"],
+            (Self::Whole | Self::WithoutEtcd, false) => vec!["upgrade", "node"],
+        };
+        if self == Self::WithoutEtcd {
+            args.push("--etcd-upgrade=false");
+        }
+        // The check starts a pod, and the only node is cordoned.
+        if first && plan.peers.is_empty() {
+            args.push("--ignore-preflight-errors=CreateJob");
+        }
+        command(paths::KUBEADM, &args, 900)
+    }
+}
+
+/// A worker: every minor's own migrations, in turn.
+pub fn worker(plan: &NodePlan) -> Vec<Instruction> {
+    let mut program = vec![Instruction::Keep(Group::Kubeadm)];
+    let last = std::slice::from_ref(&plan.kubelet_version);
+    let via = if plan.via.is_empty() { last } else { &plan.via };
+    for version in via {
+        program.push(Instruction::PlaceKubeadm {
+            version: version.clone(),
+        });
+        program.push(Instruction::Kubeadm(Call::Whole));
+    }
+    program
+}
+
+/// A control plane: what is the same both ways, then the way that was chosen.
+pub fn control_plane(journal: &Journal) -> Vec<Instruction> {
+    let plan = &journal.plan;
+    let first = plan.role == NodeRole::FirstControlPlane;
+    let mut program = vec![Instruction::Keep(Group::Kubeadm), Instruction::FetchConfig];
+    if first {
+        program.push(Instruction::KeepClusterConfig);
+    }
+    program.extend([
+        Instruction::Render(Rendering::Present),
+        Instruction::ChooseMethod,
+        Instruction::PlaceKubeadm {
+            version: plan.kubernetes_version.clone(),
+        },
+        Instruction::Render(Rendering::Etcd),
+    ]);
+    match journal.facts.get("method").map(String::as_str) {
+        Some(SWIFT) => program.extend(swift(first)),
+        Some(_) => program.extend([
+            Instruction::HandOverEtcd,
+            Instruction::Kubeadm(Call::WithoutEtcd),
+            Instruction::Gate(Gate::Node),
+        ]),
+        None => {}
+    }
+    program
+}
+
+fn swift(first: bool) -> Vec<Instruction> {
+    let early = if first { Call::Preflight } else { Call::KubeletConfig };
+    let mut program = vec![
+        Instruction::Render(Rendering::ControlPlane),
+        Instruction::RenewCertificates,
+        Instruction::Kubeadm(early),
+        Instruction::MigrateFlags,
+    ];
+    program.extend(end_all());
+    program.extend([
+        Instruction::PlaceManifests(&paths::PARTS),
+        Instruction::PlaceKubelet,
+        Instruction::RestartKubelet,
+        Instruction::Gate(Gate::Node),
+        Instruction::Kubeadm(Call::Whole),
+    ]);
+    // kubeadm has written the kubelet's flags and configuration once more.
+    program.extend([
+        Instruction::MigrateFlags,
+        Instruction::RestartKubelet,
+        Instruction::Gate(Gate::Node),
+    ]);
+    program
+}
+
+/// Ends the kubelet and every part in order, so that each starts once, by the next kubelet, and none is killed by surprise.
+pub fn end_all() -> [Instruction; 5] {
+    [
+        Instruction::StopKubelet,
+        Instruction::End(&["kube-controller-manager", "kube-scheduler"], SECONDS_OTHERS),
+        Instruction::End(&["kube-apiserver"], SECONDS_API_SERVER),
+        Instruction::HandOverEtcd,
+        Instruction::End(&["etcd"], SECONDS_ETCD),
+    ]
+}
+
+/// The kubelet, where it was not swapped together with the control plane.
+pub fn kubelet(journal: &Journal) -> Option<Vec<Instruction>> {
+    let control_plane = journal.plan.role != NodeRole::Worker;
+    if control_plane && journal.facts.get("method").map(String::as_str) == Some(SWIFT) {
+        return None;
+    }
+    let mut program = vec![Instruction::Keep(Group::Kubelet), Instruction::MigrateFlags];
+    if control_plane {
+        // A kubelet of another minor restarts every static pod a while after its start: a gate would see the old ones
+        // and be wrong. Ended before, they can only be seen as new ones.
+        program.extend(end_all());
+        program.push(Instruction::PlaceManifests(&["etcd"]));
+    } else {
+        program.push(Instruction::StopKubelet);
+    }
+    program.extend([
+        Instruction::PlaceKubelet,
+        Instruction::RestartKubelet,
+        Instruction::Gate(Gate::Node),
+    ]);
+    Some(program)
+}
+
+/// Swift, unless something speaks against it.
+pub fn choose(c: &mut Context<'_>) -> Answer<Ran> {
+    let against = against_swift(c)?;
+    let method = against.map_or_else(|| SWIFT.to_owned(), |why| format!("conservative: {why}"));
+    Ok(Ran::Found {
+        fact: ("method", method),
+    })
+}
+
+fn against_swift(c: &mut Context<'_>) -> Answer<Option<String>> {
+    if c.plan().method == Some(ControlPlaneMethod::Conservative) {
+        return Ok(Some("asked for".to_owned()));
+    }
+    if c.fact("aside") == Some("cannot") {
+        return Ok(Some("this machine cannot forward connections".to_owned()));
+    }
+    if c.host.size(&paths::manifest("etcd"))?.is_none() {
+        return Ok(Some("etcd is not one of this node's static pods".to_owned()));
+    }
+    if let Some(why) = c.fact("unrendered") {
+        return Ok(Some(why.to_owned()));
+    }
+    for part in paths::PARTS {
+        let live = paths::manifest(part);
+        if c.host.digest(&config::rendered("present", part))? != c.host.digest(&live)? {
+            return Ok(Some(format!(
+                "{live} is not as kubeadm renders it: a hand has changed it"
+            )));
+        }
+    }
+    Ok(None)
+}
+
+/// Takes flags out that the new kubelet no longer knows.
+pub fn migrate_flags(c: &mut Context<'_>) -> Answer<Ran> {
+    let before = c.text(paths::KUBELET_FLAGS)?;
+    let after = flags::migrate(&before, &c.plan().kubelet_version);
+    if !flags::removed_in(&before, &c.plan().kubelet_version).is_empty() {
+        c.host.write(paths::KUBELET_FLAGS, after.as_bytes(), 0o644)?;
+    }
+    Ok(Ran::Done)
+}
+
+pub fn place_kubelet(c: &mut Context<'_>) -> Answer<Ran> {
+    let version = c.plan().kubelet_version.clone();
+    for (program, target) in [("kubelet", paths::KUBELET), ("kubectl", paths::KUBECTL)] {
+        let placed = c.place(&bundle::kubernetes(&version, program), target)?;
+        if placed != Ran::Done {
+            return Ok(placed);
+        }
+    }
+    Ok(Ran::Done)
+}

@@ -1,0 +1,294 @@
+//! Staging: the machine is checked, and all that the upgrade needs is brought to Afloat's own folder. Nothing that runs is
+//! touched, so this goes ahead on every node before its turn comes.
+
+use afloat_api::Reason;
+use afloat_api::common::NodeRole;
+use serde::Deserialize;
+
+use crate::bundle::{self, Item};
+use crate::flags;
+use crate::host::{Answer, HostError, Room, UnitOrder, UnitState};
+use crate::instruction::{Context, Instruction, Ran, command, failed, is_older, wait_for_step};
+use crate::paths;
+
+/// Room that must be left beside the bundle and what is kept: for kubeadm's own backups and for images unpacked.
+const SPARE_BYTES: u64 = 1 << 30;
+const SPARE_INODES: u64 = 10_000;
+/// A kubelet may be taken over this many minors at once.
+const MINORS_AT_ONCE: u32 = 3;
+
+const UNIT_TEXT: &str = "[Unit]
+Description=Afloat: carries on the upgrade of this node, or undoes it
+After=network-online.target
+ConditionPathExists=/var/lib/afloat/journal
+
+[Service]
+ExecStart=/var/lib/afloat/bin/afloat node engine
+Restart=on-failure
+RestartSec=2
+KillMode=process
+
+[Install]
+WantedBy=multi-user.target
+";
+
+pub fn program() -> Vec<Instruction> {
+    vec![
+        Instruction::CheckMachine,
+        Instruction::CopyBundle,
+        Instruction::InstallUnit,
+        Instruction::ImportImages,
+    ]
+}
+
+/// One thing that is wrong with a machine.
+type Finding = (Reason, String);
+
+/// Finds all at once what would stop the upgrade half-way.
+pub fn check_machine(c: &mut Context<'_>) -> Answer<Ran> {
+    let Some(items) = bundle::read(c.host, paths::BROUGHT)? else {
+        return Ok(Ran::Failed {
+            reason: Reason::BundleUnavailable,
+            message: "the stage container brings no bundle: /bundle/SHA256SUMS is missing or wrong".to_owned(),
+        });
+    };
+    let mut findings = missing_items(c, &items);
+    findings.extend(no_room(c)?);
+    findings.extend(sick_units(c)?);
+    findings.extend(flags_and_swap(c)?);
+    match kubelet_version(c)? {
+        Asked::Running(wait) => return Ok(wait),
+        Asked::Answer(found) => findings.extend(found),
+    }
+    if c.is_control_plane() {
+        match certificates(c)? {
+            Asked::Running(wait) => return Ok(wait),
+            Asked::Answer(found) => findings.extend(found),
+        }
+    }
+    let Some((reason, _)) = findings.first() else {
+        return Ok(Ran::Done);
+    };
+    let reason = *reason;
+    let messages: Vec<_> = findings.into_iter().map(|(_, message)| message).collect();
+    Ok(Ran::Failed {
+        reason,
+        message: messages.join("; "),
+    })
+}
+
+fn missing_items(c: &Context<'_>, items: &[Item]) -> Vec<Finding> {
+    let plan = c.plan();
+    let kubeadm = match plan.role {
+        NodeRole::Worker => plan.via.clone(),
+        _ => vec![plan.kubernetes_version.clone()],
+    };
+    let mut names: Vec<_> = kubeadm.iter().map(|v| bundle::kubernetes(v, "kubeadm")).collect();
+    names.extend(["kubelet", "kubectl"].map(|program| bundle::kubernetes(&plan.kubelet_version, program)));
+    names.push("afloat".to_owned());
+    names.retain(|name| !items.iter().any(|item| item.name == *name));
+    names
+        .into_iter()
+        .map(|name| (Reason::BundleUnavailable, format!("the bundle lacks {name}")))
+        .collect()
+}
+
+fn no_room(c: &mut Context<'_>) -> Answer<Vec<Finding>> {
+    let brought = c.host.list(paths::BROUGHT)?;
+    let bytes: u64 = brought.iter().map(|file| file.bytes).sum();
+    // Once for the bundle itself, once for what its files replace.
+    let needed = Room {
+        bytes: bytes.saturating_mul(2).saturating_add(SPARE_BYTES),
+        inodes: SPARE_INODES,
+    };
+    let room = c.host.room("/var/lib")?;
+    let mut findings = Vec::new();
+    if room.bytes < needed.bytes {
+        let (free, needed) = (room.bytes >> 20, needed.bytes >> 20);
+        findings.push((
+            Reason::StepFailed,
+            format!("{free} MiB are free on /var/lib, {needed} are needed: help: crictl rmi --prune"),
+        ));
+    }
+    if room.inodes < needed.inodes {
+        findings.push((
+            Reason::StepFailed,
+            format!(
+                "{} inodes are free on /var/lib, {} are needed",
+                room.inodes, needed.inodes
+            ),
+        ));
+    }
+    Ok(findings)
+}
+
+fn sick_units(c: &mut Context<'_>) -> Answer<Vec<Finding>> {
+    let mut findings = Vec::new();
+    for unit in [paths::CONTAINERD_UNIT, paths::KUBELET_UNIT] {
+        let state = c.host.unit(unit)?;
+        if state != UnitState::Active {
+            findings.push((
+                Reason::StepFailed,
+                format!("{unit} is not active: help: systemctl status {unit}"),
+            ));
+        }
+    }
+    Ok(findings)
+}
+
+fn flags_and_swap(c: &mut Context<'_>) -> Answer<Vec<Finding>> {
+    let target = c.plan().kubelet_version.clone();
+    let mut findings = Vec::new();
+    for flag in flags::removed_in(&c.text(paths::KUBELET_EXTRA)?, &target) {
+        findings.push((
+            Reason::StepFailed,
+            format!(
+                "{} sets {flag}, with which kubelet {target} does not start: help: remove it there",
+                paths::KUBELET_EXTRA
+            ),
+        ));
+    }
+    let swaps = c.text(paths::SWAPS)?.lines().skip(1).count();
+    if swaps > 0 && !c.text(paths::KUBELET_CONFIG)?.contains("failSwapOn: false") {
+        findings.push((
+            Reason::StepFailed,
+            "swap is on, with which the kubelet does not start again: help: swapoff -a".to_owned(),
+        ));
+    }
+    Ok(findings)
+}
+
+/// What a program said, once it has.
+enum Asked {
+    Running(Ran),
+    Answer(Vec<Finding>),
+}
+
+fn kubelet_version(c: &mut Context<'_>) -> Answer<Asked> {
+    let ask = command(paths::KUBELET, &["--version"], 30);
+    let Some((code, said, error)) = c.job("-kubelet", &ask)? else {
+        return Ok(Asked::Running(wait_for_step(&ask)));
+    };
+    if code != 0 {
+        return Ok(Asked::Answer(vec![(Reason::StepFailed, failed(&ask, code, &error))]));
+    }
+    let present = said.trim().trim_start_matches("Kubernetes ").to_owned();
+    let target = &c.plan().kubelet_version;
+    let mut findings = Vec::new();
+    if is_older(target, &present) {
+        findings.push((
+            Reason::Downgrade,
+            format!("the kubelet is at {present}: {target} would be a downgrade"),
+        ));
+    }
+    if let (Some(from), Some(to)) = (flags::minor(&present), flags::minor(target))
+        && to > from + MINORS_AT_ONCE
+    {
+        findings.push((
+            Reason::VersionSkew,
+            format!("the kubelet is at {present}: {target} is more than {MINORS_AT_ONCE} minors away"),
+        ));
+    }
+    Ok(Asked::Answer(findings))
+}
+
+/// What `kubeadm certs check-expiration -o json` prints.
+#[derive(Deserialize)]
+struct Expirations {
+    #[serde(default)]
+    certificates: Vec<Expiration>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Expiration {
+    name: String,
+    #[serde(default)]
+    residual_time_seconds: Option<i64>,
+    #[serde(default)]
+    externally_managed: bool,
+}
+
+fn certificates(c: &mut Context<'_>) -> Answer<Asked> {
+    let ask = command(paths::KUBEADM, &["certs", "check-expiration", "-o", "json"], 60);
+    let Some((code, said, error)) = c.job("-certificates", &ask)? else {
+        return Ok(Asked::Running(wait_for_step(&ask)));
+    };
+    let read: Option<Expirations> = serde_json::from_str(&said).ok();
+    let Some(read) = read.filter(|_| code == 0) else {
+        return Ok(Asked::Answer(vec![(Reason::StepFailed, failed(&ask, code, &error))]));
+    };
+    // One that has time left is renewed on the way; with one that is over, kubeadm cannot even reach the API server.
+    let over = read.certificates.iter().filter(|certificate| {
+        certificate.residual_time_seconds.is_some_and(|left| left <= 0) && !certificate.externally_managed
+    });
+    let findings = over.map(|certificate| {
+        let name = &certificate.name;
+        (
+            Reason::StepFailed,
+            format!("the certificate {name} has expired: help: kubeadm certs renew {name}"),
+        )
+    });
+    Ok(Asked::Answer(findings.collect()))
+}
+
+/// Copies what is not there yet, and checks every digest.
+pub fn copy_bundle(c: &mut Context<'_>) -> Answer<Ran> {
+    let items = bundle::read(c.host, paths::BROUGHT)?.unwrap_or_default();
+    for item in &items {
+        let staged = bundle::staged(&item.name);
+        if c.host.digest(&staged)? == Some(item.digest) {
+            continue;
+        }
+        c.host.copy(&format!("{}/{}", paths::BROUGHT, item.name), &staged)?;
+        if c.host.digest(&staged)? != Some(item.digest) {
+            c.host.remove(&staged)?;
+            return Ok(Ran::Failed {
+                reason: Reason::BundleUnavailable,
+                message: format!("{} in the bundle has not the digest it should have", item.name),
+            });
+        }
+    }
+    // Last, so that a bundle with a list is a whole one.
+    c.host
+        .copy(&format!("{}/SHA256SUMS", paths::BROUGHT), &bundle::staged("SHA256SUMS"))?;
+    Ok(Ran::Done)
+}
+
+/// Puts Afloat's own binary and unit on the host: it carries on when kubelet, runtime and this pod are gone.
+pub fn install_unit(c: &mut Context<'_>) -> Answer<Ran> {
+    let placed = c.place("afloat", paths::PROGRAM)?;
+    if placed != Ran::Done {
+        return Ok(placed);
+    }
+    c.host.write(paths::UNIT_FILE, UNIT_TEXT.as_bytes(), 0o644)?;
+    c.host.reload_units()?;
+    c.host.order(paths::UNIT, UnitOrder::Enable)?;
+    c.order(paths::UNIT, UnitOrder::Start)
+}
+
+/// Takes the unit away again. Called when all is undone, and again after a crash within it.
+pub fn remove_unit(host: &mut dyn crate::host::Host) -> Result<(), HostError> {
+    if host.size(paths::UNIT_FILE)?.is_some() {
+        host.order(paths::UNIT, UnitOrder::Disable)?;
+        host.remove(paths::UNIT_FILE)?;
+        host.reload_units()?;
+    }
+    Ok(())
+}
+
+/// Imports the images that the bundle brings, one archive after the other.
+pub fn import_images(c: &mut Context<'_>) -> Answer<Ran> {
+    let items = bundle::read(c.host, paths::BUNDLE)?.unwrap_or_default();
+    for item in items.iter().filter(|item| item.name.starts_with("images/")) {
+        let archive = bundle::staged(&item.name);
+        let import = command("ctr", &["--namespace", "k8s.io", "images", "import", &archive], 600);
+        let file = item.name.replace('/', "-");
+        match c.job(&format!("-{file}"), &import)? {
+            None => return Ok(wait_for_step(&import)),
+            Some((0, _, _)) => {}
+            Some((code, _, said)) => return Ok(Ran::Tried(failed(&import, code, &said))),
+        }
+    }
+    Ok(Ran::Done)
+}

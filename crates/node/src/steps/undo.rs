@@ -1,0 +1,153 @@
+//! Undoing an attempt: everything it kept is put back and compared, its parts ended and started in the same order as they were
+//! changed. Etcd has a rule of its own: a member that is healthy stays at its new version, and old data is never copied over one.
+
+use afloat_api::Reason;
+use afloat_api::common::NodeRole;
+use afloat_api::node::{StepOutcome, steps};
+
+use crate::flags::numbers;
+use crate::host::Answer;
+use crate::instruction::{Context, Gate, Instruction, Ran};
+use crate::journal::{Journal, Kept};
+use crate::paths;
+use crate::steps::{config, kubeadm};
+
+/// Whether a step may have changed anything.
+fn touched(journal: &Journal, step: &str) -> bool {
+    journal.step(step).is_some_and(|state| {
+        let skipped = matches!(&state.ended, Some((_, report)) if report.outcome == StepOutcome::Skipped);
+        state.done > 0 && !skipped
+    })
+}
+
+pub fn program(journal: &Journal) -> Vec<Instruction> {
+    let plan = &journal.plan;
+    let control_plane = plan.role != NodeRole::Worker;
+    let kubernetes = touched(journal, steps::KUBEADM) || touched(journal, steps::KUBELET);
+    let runtime = touched(journal, steps::CONTAINERD);
+    let forwarded = journal.facts.contains_key("aside");
+    let mut program = Vec::new();
+    if control_plane && kubernetes {
+        program.push(Instruction::DecideEtcd);
+        if forwarded {
+            // After it came back it must stand aside again.
+            program.push(Instruction::Forward);
+        }
+        program.extend(kubeadm::end_all());
+    } else if kubernetes {
+        program.push(Instruction::StopKubelet);
+    }
+    if !journal.kept.is_empty() {
+        program.push(Instruction::Restore);
+    }
+    if runtime {
+        program.extend([Instruction::RestartRuntime, Instruction::Gate(Gate::Runtime)]);
+    }
+    if kubernetes {
+        program.push(Instruction::RestartKubelet);
+    }
+    if kubernetes || runtime {
+        program.push(Instruction::Gate(Gate::Node));
+    }
+    if journal.facts.contains_key("cluster") {
+        program.push(Instruction::RestoreClusterConfig);
+    }
+    if forwarded {
+        program.push(Instruction::EndForwarding);
+    }
+    program.push(Instruction::Prove);
+    program
+}
+
+fn stays(journal: &Journal, path: &str) -> bool {
+    journal.facts.contains_key("etcd") && path == paths::manifest("etcd")
+}
+
+/// Decides what becomes of this node's etcd member, where its version changed.
+pub fn decide_etcd(c: &mut Context<'_>) -> Answer<Ran> {
+    let live = paths::manifest("etcd");
+    let kept = c.journal.kept.iter().find(|kept| kept.path == live).cloned();
+    let Some(kept) = kept.filter(|kept| kept.digest.is_some()) else {
+        return Ok(Ran::Done);
+    };
+    let (old, new) = (c.text(&kept.copy())?, c.text(&live)?);
+    let (Some(old), Some(new)) = (tag(&old), tag(&new)) else {
+        return Ok(Ran::Done);
+    };
+    if old == new {
+        return Ok(Ran::Done);
+    }
+    let status = c.host.etcd()?;
+    if status.healthy && numbers(&status.version) == numbers(&new) {
+        return Ok(Ran::Found { fact: ("etcd", new) });
+    }
+    let minor = |version: &str| numbers(version).into_iter().take(2).collect::<Vec<_>>();
+    if minor(&status.cluster_version) > minor(&old) {
+        return Ok(Ran::Failed {
+            reason: Reason::RollbackFailed,
+            message: format!(
+                "this node's etcd member is broken at {new}, and the etcd cluster has moved to {}, which {old} cannot read: \
+                 help: remove the member, and let the node join anew",
+                status.cluster_version
+            ),
+        });
+    }
+    Ok(Ran::Done)
+}
+
+/// `3.6.8-0` of `image: registry.k8s.io/etcd:3.6.8-0`.
+fn tag(manifest: &str) -> Option<String> {
+    let (_, tag) = config::image(manifest)?.rsplit_once(':')?;
+    Some(tag.to_owned())
+}
+
+/// Puts every file back that is not as it was.
+pub fn restore(c: &mut Context<'_>) -> Answer<Ran> {
+    let journal = c.journal;
+    for kept in journal.kept.iter().rev().filter(|kept| !stays(journal, &kept.path)) {
+        let present = c.host.digest(&kept.path)?;
+        match kept.digest {
+            digest if digest == present => {}
+            Some(_) => c.host.copy(&kept.copy(), &kept.path)?,
+            None => c.host.remove(&kept.path)?,
+        }
+    }
+    // Backups of kubeadm's own, which it leaves behind.
+    if let Some(before) = journal.facts.get("tmp") {
+        for file in c.host.list(paths::KUBEADM_TMP)? {
+            if !before.lines().any(|path| path == file.path) {
+                c.host.remove(&file.path)?;
+            }
+        }
+    }
+    Ok(Ran::Done)
+}
+
+/// Sees that every file is as it was.
+pub fn prove(c: &mut Context<'_>) -> Answer<Ran> {
+    let journal = c.journal;
+    for Kept { path, digest } in journal.kept.iter().filter(|kept| !stays(journal, &kept.path)) {
+        if c.host.digest(path)? != *digest {
+            return Ok(Ran::Failed {
+                reason: Reason::RollbackFailed,
+                message: format!("{path} is not what it was before the upgrade: somebody else has changed it since"),
+            });
+        }
+    }
+    Ok(Ran::Done)
+}
+
+/// What is said when all is undone.
+pub fn message(journal: &Journal) -> String {
+    if !journal.has_changed_anything() {
+        return "nothing was changed, so there was nothing to undo".to_owned();
+    }
+    let mut message = format!("{} files are as they were", journal.kept.len());
+    if let Some(tag) = journal.facts.get("etcd") {
+        message = format!("{message}; etcd stays at {tag}, healthy, with which the older API server works");
+    }
+    if let Some(why) = journal.undoing().and_then(|state| state.unasked.as_ref()) {
+        message = format!("{why}; {message}");
+    }
+    message
+}

@@ -1,0 +1,86 @@
+//! Every path outside Afloat's own folder that an upgrade may change: the runtime, CNI plugins, kubeadm, kubelet, kubectl, static
+//! pods and what belongs to them. All else on the host is the user's and stays as it is; tests compare whole file trees.
+
+use crate::paths;
+
+/// Programs of a runtime that a bundle may bring.
+const RUNTIME: [&str; 7] = [
+    "containerd",
+    "containerd-shim-runc-v2",
+    "containerd-stress",
+    "crictl",
+    "critest",
+    "ctr",
+    "runc",
+];
+
+const SINGLE: [&str; 7] = [
+    paths::KUBEADM,
+    paths::KUBELET,
+    paths::KUBECTL,
+    paths::KUBELET_CONFIG,
+    paths::KUBELET_INSTANCE_CONFIG,
+    paths::KUBELET_FLAGS,
+    paths::UNIT_FILE,
+];
+
+/// Whether kubeadm writes this file of its folder when it upgrades: manifests, certificates, and the kubeconfig files they are in.
+pub fn is_kubeadms(path: &str) -> bool {
+    let Some(name) = path.strip_prefix("/etc/kubernetes/") else {
+        return false;
+    };
+    let is_conf = !name.contains('/') && name.strip_suffix(".conf").is_some();
+    is_conf || name.starts_with("pki/") || paths::PARTS.iter().any(|part| path == paths::manifest(part))
+}
+
+/// Whether an upgrade may change, add or remove this path.
+pub fn may_touch(path: &str) -> bool {
+    let within = |folder: &str| path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'));
+    let is_runtime = paths::RUNTIME_FOLDERS.iter().any(|folder| {
+        let program = path.strip_prefix(folder).and_then(|rest| rest.strip_prefix('/'));
+        program.is_some_and(|program| RUNTIME.contains(&program))
+    });
+    SINGLE.contains(&path)
+        || is_runtime
+        || is_kubeadms(path)
+        || within(paths::CNI)
+        || within(paths::KUBEADM_TMP)
+        || within(paths::HOME)
+}
+
+/// Whether a program of the bundle belongs to the runtime: anything else would be put over a user's file.
+pub fn is_runtime(program: &str) -> bool {
+    RUNTIME.contains(&program)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn p41_p42_only_listed_components_may_be_touched() {
+        for path in [
+            "/usr/bin/kubelet",
+            "/usr/local/bin/containerd",
+            "/opt/cni/bin/bridge",
+            "/etc/kubernetes/manifests/etcd.yaml",
+            "/etc/kubernetes/pki/etcd/peer.crt",
+            "/etc/kubernetes/admin.conf",
+            "/var/lib/afloat/journal",
+        ] {
+            assert!(may_touch(path), "{path}");
+        }
+        for path in [
+            "/etc/containerd/config.toml",
+            "/etc/default/kubelet",
+            "/etc/kubernetes/manifests/kube-vip.yaml",
+            "/etc/kubernetes/audit-policy.yaml",
+            "/etc/systemd/system/kubelet.service.d/20-mine.conf",
+            "/usr/bin/bash",
+            "/etc/fstab",
+            "/var/lib/afloated",
+        ] {
+            assert!(!may_touch(path), "{path}");
+        }
+    }
+}

@@ -1,0 +1,339 @@
+//! The programs of a simulated machine: kubeadm with the refusals and effects of the real one, and the little of kubectl, kubelet and
+//! ctr that steps call. What kubeadm writes is not synced, as the real one does not either.
+
+use afloat_node::flags::{migrate, minor, numbers};
+use afloat_node::host::{Command, Job};
+use afloat_node::paths;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::layout::{CERTIFICATES, manifest};
+use super::{SimHost, seconds};
+
+/// A job that was started.
+#[derive(Clone, Debug)]
+pub struct SimJob {
+    ends: Timestamp,
+    /// When it gives up waiting for static pods, if it waits for any.
+    waits_until: Option<Timestamp>,
+    output: Output,
+    /// What it does at its end.
+    then: Option<Finish>,
+}
+
+impl SimJob {
+    pub fn ends_at(&self) -> Option<Timestamp> {
+        Some(self.waits_until.unwrap_or(self.ends)).filter(|_| self.then.is_some())
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Output {
+    exit_code: i32,
+    stdout: String,
+    stderr: String,
+}
+
+/// The end of `kubeadm upgrade apply`: what all nodes read then.
+#[derive(Clone, Debug)]
+enum Finish {
+    Nothing,
+    Publish(String),
+    Restore(Vec<(String, String)>, Box<Finish>),
+}
+
+fn says(stdout: impl Into<String>) -> Result<Output, String> {
+    Ok(Output {
+        exit_code: 0,
+        stdout: stdout.into(),
+        stderr: String::new(),
+    })
+}
+
+impl SimHost {
+    pub(super) fn run_job(&mut self, name: &str, command: &Command) -> Job {
+        if !self.jobs.contains_key(name) {
+            let job = self.start_job(command);
+            self.jobs.insert(name.to_owned(), job);
+            self.settle();
+        }
+        let now = self.now;
+        let ready = self.all_parts_ready();
+        let Some(job) = self.jobs.get_mut(name) else {
+            return Job::Running;
+        };
+        if now < job.ends {
+            return Job::Running;
+        }
+        match job.waits_until {
+            Some(until) if !ready && now < until => return Job::Running,
+            Some(_) if !ready => {
+                job.output = failure("[upgrade/staticpods] timed out waiting: the old manifests are back");
+                if let Some(Finish::Restore(manifests, _)) = job.then.take() {
+                    for (path, text) in manifests {
+                        self.disk.write_unsynced(&path, text.as_bytes(), 0o600);
+                    }
+                }
+            }
+            _ => {}
+        }
+        self.finish(name)
+    }
+
+    fn finish(&mut self, name: &str) -> Job {
+        let Some(job) = self.jobs.get_mut(name) else {
+            return Job::Running;
+        };
+        let output = job.output.clone();
+        let then = match job.then.take() {
+            Some(Finish::Restore(_, then)) => *then,
+            Some(then) => then,
+            None => Finish::Nothing,
+        };
+        if let Finish::Publish(version) = then {
+            let mut shared = self.shared.get();
+            shared.kubernetes_version.clone_from(&version);
+            shared.kubelet_config_version = version;
+        }
+        self.settle();
+        Job::Ended {
+            exit_code: output.exit_code,
+            stdout: output.stdout,
+            stderr: output.stderr,
+        }
+    }
+
+    fn start_job(&mut self, command: &Command) -> SimJob {
+        let args: Vec<&str> = command.args.iter().map(String::as_str).collect();
+        let program = command.program.rsplit('/').next().unwrap_or_default();
+        let over = command.over.as_ref().map(|bind| bind.folder.as_str());
+        match (program, args.as_slice()) {
+            ("kubeadm", ["upgrade", rest @ ..]) => return self.kubeadm_upgrade(rest),
+            ("ctr", _) => return self.ended_after(2, says("")),
+            _ => {}
+        }
+        let output = match (program, args.as_slice()) {
+            ("kubelet", ["--version"]) => says(format!(
+                "Kubernetes {}",
+                self.version_of(paths::KUBELET).unwrap_or_default()
+            )),
+            ("kubectl", [_, _, _, _, "get", "configmap", names @ .., "--output", form]) => self.get_config(names, form),
+            ("kubectl", [_, _, _, _, "replace", "--filename", file]) => self.replace_config(file),
+            ("kubeadm", ["certs", "check-expiration", ..]) => says(self.expirations()),
+            ("kubeadm", ["certs", "renew", "all"]) => {
+                self.renew_certificates();
+                says("")
+            }
+            ("kubeadm", ["init", "phase", "etcd", "local", "--config", config]) => {
+                self.render(&["etcd"], config, over.unwrap_or(paths::MANIFESTS))
+            }
+            ("kubeadm", ["init", "phase", "control-plane", "all", "--config", config]) => {
+                self.render(&paths::PARTS[..3], config, over.unwrap_or(paths::MANIFESTS))
+            }
+            _ => Err(format!("unknown command {program} {args:?}")),
+        };
+        self.ended_after(0, output)
+    }
+
+    fn ended_after(&self, count: i64, output: Result<Output, String>) -> SimJob {
+        SimJob {
+            ends: self.now + seconds(count),
+            waits_until: None,
+            output: output.unwrap_or_else(|message| failure(&message)),
+            then: Some(Finish::Nothing),
+        }
+    }
+
+    /// Whether programs here reach an API server.
+    fn reaches_api(&self) -> Result<(), String> {
+        let alone = self.machine.is_control_plane() && self.member.peers.is_empty();
+        if self.api_server_ready() || (!alone && self.shared.get().api_reachable) {
+            Ok(())
+        } else {
+            Err("the connection to the server was refused - did you specify the right host or port?".to_owned())
+        }
+    }
+
+    fn get_config(&self, names: &[&str], form: &str) -> Result<Output, String> {
+        self.reaches_api()?;
+        let shared = self.shared.get();
+        let config = format!("clusterName: sim\nkubernetesVersion: {}\n", shared.kubernetes_version);
+        if form != "json" {
+            return says(config);
+        }
+        let items = names.iter().map(|name| {
+            let data = match *name {
+                "kubeadm-config" => json!({"ClusterConfiguration": config}),
+                _ => json!({"kubelet": format!("kubelet-config {}", shared.kubelet_config_version)}),
+            };
+            let metadata = json!({"name": name, "namespace": "kube-system", "resourceVersion": "7"});
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
+        });
+        let items: Vec<Value> = items.collect();
+        says(json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string())
+    }
+
+    fn replace_config(&self, file: &str) -> Result<Output, String> {
+        self.reaches_api()?;
+        let text = self.disk.text(file).ok_or("the path does not exist")?;
+        let list: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let last = |pointer: &str| {
+            let text = list.pointer(pointer).and_then(Value::as_str);
+            text.and_then(|text| text.split_whitespace().last()).map(str::to_owned)
+        };
+        if list.pointer("/items/0/metadata/resourceVersion").is_some() {
+            return Err("the object has been modified; please apply your changes to the latest version".to_owned());
+        }
+        let mut shared = self.shared.get();
+        shared.kubernetes_version = last("/items/0/data/ClusterConfiguration").ok_or("no configuration")?;
+        shared.kubelet_config_version = last("/items/1/data/kubelet").ok_or("no configuration")?;
+        says("")
+    }
+
+    fn expirations(&self) -> String {
+        let expired = self.faults.expired_certificate.iter();
+        let expired = expired.map(|name| json!({"name": name, "residualTimeSeconds": -60}));
+        let fine = json!({"name": "apiserver", "residualTimeSeconds": 31_000_000});
+        json!({"certificates": expired.chain([fine]).collect::<Vec<_>>()}).to_string()
+    }
+
+    fn renew_certificates(&mut self) {
+        self.renewals += 1;
+        for path in CERTIFICATES {
+            let text = format!("certificate {}", self.renewals);
+            self.disk.write_unsynced(path, text.as_bytes(), 0o600);
+        }
+    }
+
+    fn render(&mut self, parts: &[&str], config: &str, folder: &str) -> Result<Output, String> {
+        let own = self.version_of(paths::KUBEADM).unwrap_or_default();
+        let text = self.disk.text(config).ok_or("unable to read the config file")?;
+        let version = text.lines().find_map(|line| line.strip_prefix("kubernetesVersion: "));
+        let version = version.ok_or("no kubernetesVersion")?.to_owned();
+        if minor(&version) > minor(&own) {
+            return Err(format!("kubeadm {own} cannot render {version}"));
+        }
+        for part in parts {
+            let text = manifest(part, &version, &self.machine.address);
+            let path = format!("{folder}/{part}.yaml");
+            self.disk.write_unsynced(&path, text.as_bytes(), 0o600);
+        }
+        says("")
+    }
+
+    fn kubeadm_upgrade(&mut self, args: &[&str]) -> SimJob {
+        if self.faults.kubeadm_failures > 0 {
+            self.faults.kubeadm_failures = self.faults.kubeadm_failures.saturating_sub(1);
+            return self.ended_after(3, Err("[upgrade] FATAL: etcdserver: request timed out".to_owned()));
+        }
+        let own = self.version_of(paths::KUBEADM).unwrap_or_default();
+        let allowed = self.reaches_api().and_then(|()| match args {
+            ["apply", "phase", "preflight", version, ..] | ["apply", version, ..] => self.may_apply(&own, version),
+            _ => self.may_follow(&own),
+        });
+        if let Err(message) = allowed {
+            return self.ended_after(1, Err(message));
+        }
+        match args {
+            ["apply", "phase", "preflight", ..] => self.ended_after(1, says("")),
+            ["node", "phase", "kubelet-config"] => {
+                self.write_kubelet_config(&own);
+                self.ended_after(1, says(""))
+            }
+            _ => self.upgrade_whole(&own, args),
+        }
+    }
+
+    fn upgrade_whole(&mut self, own: &str, args: &[&str]) -> SimJob {
+        let mut before = Vec::new();
+        if self.machine.is_control_plane() {
+            let with_etcd = !args.contains(&"--etcd-upgrade=false");
+            for part in paths::PARTS.into_iter().filter(|part| with_etcd || *part != "etcd") {
+                let path = paths::manifest(part);
+                let (Some(old), new) = (self.disk.text(&path), manifest(part, own, &self.machine.address)) else {
+                    continue;
+                };
+                if old != new {
+                    before.push((path.clone(), old.to_owned()));
+                    self.disk.write_unsynced(&path, new.as_bytes(), 0o600);
+                }
+            }
+            if !before.is_empty() {
+                self.renew_certificates();
+            }
+        }
+        self.write_kubelet_config(own);
+        let then = match args {
+            ["apply", version, ..] => Finish::Publish((*version).to_owned()),
+            _ => Finish::Nothing,
+        };
+        let mut job = self.ended_after(3, says(""));
+        if before.is_empty() {
+            job.then = Some(then);
+        } else {
+            // kubeadm takes the parts one after the other, and waits for each.
+            job.ends = self.now + seconds(60);
+            job.waits_until = Some(self.now + seconds(300));
+            job.then = Some(Finish::Restore(before, Box::new(then)));
+        }
+        job
+    }
+
+    fn may_apply(&self, own: &str, version: &str) -> Result<(), String> {
+        let present = self.shared.get().kubernetes_version.clone();
+        if numbers(version) > numbers(own) {
+            return Err(format!(
+                "the version to upgrade to, {version}, is higher than the kubeadm version {own}"
+            ));
+        }
+        if numbers(version) < numbers(&present) {
+            return Err(format!("{version} is lower than the cluster's {present}"));
+        }
+        if minor(version) > minor(&present).map(|minor| minor + 1) {
+            return Err(format!("{version} is more than one minor away from {present}"));
+        }
+        Ok(())
+    }
+
+    fn may_follow(&self, own: &str) -> Result<(), String> {
+        let cluster = self.shared.get().kubernetes_version.clone();
+        if self.machine.is_control_plane() {
+            return if minor(own) == minor(&cluster) {
+                Ok(())
+            } else {
+                Err(format!(
+                    "the cluster is at {cluster}, this kubeadm at {own}: upgrade apply must run first"
+                ))
+            };
+        }
+        let config = self.disk.text(paths::KUBELET_CONFIG).unwrap_or_default();
+        let config = config.split_whitespace().nth(1).and_then(minor);
+        if minor(own) > minor(&cluster) {
+            return Err(format!("kubeadm {own} is newer than the cluster's {cluster}"));
+        }
+        if minor(own) > config.map(|minor| minor + 1) {
+            return Err(format!("kubeadm {own} cannot migrate a kubelet configuration that old"));
+        }
+        Ok(())
+    }
+
+    fn write_kubelet_config(&mut self, own: &str) {
+        let before = self.disk.text(paths::KUBELET_CONFIG).unwrap_or_default().to_owned();
+        let backup = format!("{}/kubeadm-kubelet-config-{own}/config.yaml", paths::KUBEADM_TMP);
+        self.disk.write_unsynced(&backup, before.as_bytes(), 0o600);
+        let config = format!("kubelet-config {own}\n");
+        self.disk
+            .write_unsynced(paths::KUBELET_CONFIG, config.as_bytes(), 0o644);
+        let flags = self.disk.text(paths::KUBELET_FLAGS).unwrap_or_default();
+        let flags = migrate(flags, own);
+        self.disk.write_unsynced(paths::KUBELET_FLAGS, flags.as_bytes(), 0o644);
+    }
+}
+
+fn failure(message: &str) -> Output {
+    Output {
+        exit_code: 1,
+        stdout: String::new(),
+        stderr: message.to_owned(),
+    }
+}

@@ -1,0 +1,280 @@
+//! A simulated machine behind the port of `afloat-node`: files, units, jobs, the static pods of a control plane, kubeadm with its real
+//! preconditions, and a power supply that can fail at any operation. It does nothing by itself: time is brought by
+//! [`SimHost::tick`], and what its kubelet would tell an API server is the world's to ask for.
+
+mod files;
+mod kubeadm;
+mod layout;
+mod parts;
+mod port;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use afloat_node::host::{EtcdPeer, Forward, Room, UnitState};
+use afloat_node::paths;
+use jiff::{SignedDuration, Timestamp};
+
+pub use files::{File, Tree};
+pub use layout::{Bundle, Machine, etcd_tag};
+pub use parts::StaticPart;
+
+use files::Disk;
+use kubeadm::SimJob;
+use parts::{Kubelet, Part};
+
+/// What all machines of a cluster share: the two ConfigMaps that kubeadm keeps, and whether the API server's address answers.
+#[derive(Clone, Debug)]
+pub struct Shared(Arc<Mutex<SharedState>>);
+
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct SharedState {
+    /// `kubernetesVersion` of the ConfigMap `kubeadm-config`.
+    pub kubernetes_version: String,
+    /// The version whose kubeadm wrote the ConfigMap `kubelet-config`.
+    pub kubelet_config_version: String,
+    /// Whether the cluster's address answers: some API server behind it does.
+    pub api_reachable: bool,
+}
+
+impl Shared {
+    pub fn new(version: &str) -> Self {
+        Self(Arc::new(Mutex::new(SharedState {
+            kubernetes_version: version.to_owned(),
+            kubelet_config_version: version.to_owned(),
+            api_reachable: true,
+        })))
+    }
+
+    pub fn get(&self) -> MutexGuard<'_, SharedState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// When a machine or its engine dies: at which operation of the port, counted from the first.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Crash {
+    pub operation: u64,
+    pub moment: Moment,
+    /// The power goes; else only the caller is killed.
+    pub power: bool,
+}
+
+/// At which moment of an operation.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Moment {
+    Before,
+    /// A line half written, a file staged and not yet renamed.
+    Within,
+    After,
+}
+
+/// What is wrong with a machine. Everything is well in the default.
+#[derive(Clone, Debug, Default)]
+pub struct Faults {
+    pub crash: Option<Crash>,
+    /// So many calls of `kubeadm upgrade` fail.
+    pub kubeadm_failures: u32,
+    /// Parts (by name and version) that start and never become ready.
+    pub broken_parts: BTreeSet<(String, String)>,
+    /// Kubelet versions that do not stay up.
+    pub broken_kubelets: BTreeSet<String>,
+    /// There is no netfilter.
+    pub no_netfilter: bool,
+    /// containerd does not come up again once it is restarted.
+    pub broken_runtime: bool,
+    /// Files cannot be copied so many times.
+    pub copy_failures: u32,
+    /// Parts that do not end when asked.
+    pub stubborn_parts: BTreeSet<String>,
+    /// kubeadm finds this certificate expired.
+    pub expired_certificate: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+struct Unit {
+    state: UnitState,
+    enabled: bool,
+}
+
+/// The etcd member of a machine, as far as it does not follow from its static pod.
+#[derive(Clone, Debug, Default)]
+pub struct Member {
+    pub leads: bool,
+    /// The version all members agreed on.
+    pub cluster_version: String,
+    pub peers: Vec<EtcdPeer>,
+}
+
+/// A machine.
+#[derive(Clone, Debug)]
+pub struct SimHost {
+    pub machine: Machine,
+    pub faults: Faults,
+    pub member: Member,
+    pub room: Room,
+    pub shared: Shared,
+    now: Timestamp,
+    disk: Disk,
+    units: BTreeMap<String, Unit>,
+    kubelet: Option<Kubelet>,
+    parts: BTreeMap<&'static str, Part>,
+    jobs: BTreeMap<String, SimJob>,
+    forward: Option<(Forward, Timestamp)>,
+    /// Minor version of the kubelet that started the static pods.
+    parts_by: Option<u32>,
+    operations: u64,
+    /// How often the machine's certificates were renewed.
+    renewals: u32,
+    down: bool,
+}
+
+impl SimHost {
+    /// A machine that runs well at a version, with a bundle to stage from.
+    pub fn new(machine: Machine, bundle: &Bundle, shared: Shared, now: Timestamp) -> Self {
+        let member = Member {
+            cluster_version: etcd_tag(&machine.version).to_owned(),
+            ..Member::default()
+        };
+        let active = |enabled| Unit {
+            state: UnitState::Active,
+            enabled,
+        };
+        let units = [paths::CONTAINERD_UNIT, paths::KUBELET_UNIT].map(|unit| (unit.to_owned(), active(true)));
+        let mut host = Self {
+            disk: Disk::new(layout::tree(&machine, bundle)),
+            machine,
+            faults: Faults::default(),
+            member,
+            room: Room {
+                bytes: 1 << 40,
+                inodes: 1 << 20,
+            },
+            shared,
+            now,
+            units: BTreeMap::from(units),
+            kubelet: None,
+            parts: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            forward: None,
+            parts_by: None,
+            operations: 0,
+            renewals: 0,
+            down: false,
+        };
+        host.start_long_ago();
+        host
+    }
+
+    /// Brings time, and with it what happens on the machine by itself.
+    pub fn tick(&mut self, now: Timestamp) {
+        self.now = self.now.max(now);
+        self.settle();
+    }
+
+    /// When something on the machine changes next by itself.
+    pub fn next_change(&self) -> Option<Timestamp> {
+        let parts = self.parts.values().flat_map(Part::changes);
+        let jobs = self.jobs.values().filter_map(SimJob::ends_at);
+        let kubelet = self.kubelet.iter().flat_map(Kubelet::changes);
+        let all = parts.chain(jobs).chain(kubelet);
+        all.filter(|at| *at > self.now).min()
+    }
+
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// The power goes: what no one synced is lost, nothing runs until [`Self::boot`].
+    pub fn lose_power(&mut self) {
+        self.disk.lose_unsynced();
+        self.jobs.clear();
+        self.parts.clear();
+        self.kubelet = None;
+        self.forward = None;
+        self.parts_by = None;
+        self.down = true;
+        for unit in self.units.values_mut() {
+            unit.state = UnitState::Inactive;
+        }
+    }
+
+    /// Starts what is enabled.
+    pub fn boot(&mut self) {
+        self.down = false;
+        let enabled: Vec<_> = self.units.iter().filter(|(_, unit)| unit.enabled).collect();
+        let enabled: Vec<_> = enabled.into_iter().map(|(name, _)| name.clone()).collect();
+        for unit in enabled {
+            self.start_unit(&unit);
+        }
+        self.settle();
+    }
+
+    /// Both, as an orderly reboot does: nothing is lost.
+    pub fn reboot(&mut self) {
+        self.disk.sync();
+        self.lose_power();
+        self.boot();
+    }
+
+    pub fn is_down(&self) -> bool {
+        self.down
+    }
+
+    /// The version the kubelet runs at; nothing while it does not run.
+    pub fn kubelet_version(&self) -> Option<&str> {
+        self.kubelet.as_ref().map(|kubelet| kubelet.version.as_str())
+    }
+
+    pub fn kubelet_running(&self) -> bool {
+        self.kubelet.is_some()
+    }
+
+    /// Version of the runtime that is installed.
+    pub fn runtime_version(&self) -> Option<String> {
+        self.version_of("/usr/local/bin/containerd")
+    }
+
+    /// Whether Afloat's unit is active: whether the engine is to be called.
+    pub fn engine_running(&self) -> bool {
+        self.unit_state(paths::UNIT) == UnitState::Active
+    }
+
+    /// Where new API connections go, if not here.
+    pub fn forwarding_to(&self) -> Option<&[String]> {
+        let (forward, until) = self.forward.as_ref()?;
+        (*until > self.now).then_some(forward.peers.as_slice())
+    }
+
+    /// How many operations of the port were called so far.
+    pub fn operations(&self) -> u64 {
+        self.operations
+    }
+
+    /// Everything on the disk.
+    pub fn tree(&self) -> &Tree {
+        self.disk.tree()
+    }
+
+    /// A person, or another program, puts a file there.
+    pub fn put(&mut self, path: &str, content: &str) {
+        self.disk.write(path, content.as_bytes(), 0o644);
+        self.settle();
+    }
+
+    fn unit_state(&self, unit: &str) -> UnitState {
+        self.units.get(unit).map_or(UnitState::Unknown, |unit| unit.state)
+    }
+
+    /// The second word of a program: they are all `<name> <version>`.
+    fn version_of(&self, program: &str) -> Option<String> {
+        let text = self.disk.text(program)?;
+        text.split_whitespace().nth(1).map(str::to_owned)
+    }
+}
+
+fn seconds(count: i64) -> SignedDuration {
+    SignedDuration::from_secs(count)
+}

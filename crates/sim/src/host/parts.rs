@@ -1,0 +1,251 @@
+//! The kubelet of a simulated machine and the static pods of a control plane: when they start, when they are ready, what ends them. As
+//! measured on real ones: a kubelet of another minor restarts every static pod while the Node still says Ready, an API server is
+//! ready only with its local etcd, and containers survive their runtime's and their kubelet's restart.
+
+use afloat_node::flags::{minor, numbers, removed_in};
+use afloat_node::host::{EtcdStatus, Signal, UnitState};
+use afloat_node::paths;
+use jiff::{SignedDuration, Timestamp};
+
+use super::{SimHost, Unit, seconds};
+
+/// A kubelet that runs.
+#[derive(Clone, Debug)]
+pub struct Kubelet {
+    pub version: String,
+    pub since: Timestamp,
+}
+
+impl Kubelet {
+    /// Until it has looked at its manifests, and until it has renewed its lease.
+    pub fn changes(&self) -> [Timestamp; 2] {
+        [self.since + seconds(1), self.since + seconds(2)]
+    }
+}
+
+/// A static pod.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// Tag of its image.
+    version: String,
+    manifest: String,
+    started: Timestamp,
+    ready: Timestamp,
+    /// When it will have ended.
+    ends: Option<Timestamp>,
+}
+
+impl Part {
+    pub fn changes(&self) -> impl Iterator<Item = Timestamp> {
+        [Some(self.ready), self.ends].into_iter().flatten()
+    }
+}
+
+/// A static pod, for whoever plays its kubelet.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct StaticPart {
+    pub name: &'static str,
+    /// Tag of its image.
+    pub version: String,
+    pub ready: bool,
+    pub started_at: Timestamp,
+}
+
+/// From a container's start until it answers.
+fn warm_up(part: &str) -> SignedDuration {
+    seconds(match part {
+        "kube-apiserver" => 5,
+        "etcd" => 3,
+        _ => 2,
+    })
+}
+
+/// From being asked until it has ended.
+fn wind_down(part: &str) -> SignedDuration {
+    seconds(if part == "kube-apiserver" { 3 } else { 1 })
+}
+
+impl SimHost {
+    /// The machine has run for a long time when the simulation begins.
+    pub(super) fn start_long_ago(&mut self) {
+        let now = self.now;
+        self.now = now - seconds(3600);
+        self.start_unit(paths::KUBELET_UNIT);
+        self.now += seconds(60);
+        self.settle();
+        self.now = now;
+        self.settle();
+    }
+
+    pub(super) fn start_unit(&mut self, unit: &str) {
+        let state = match unit {
+            paths::KUBELET_UNIT => self.start_kubelet(),
+            paths::CONTAINERD_UNIT if self.faults.broken_runtime => UnitState::Failed,
+            _ => UnitState::Active,
+        };
+        let unit = self
+            .units
+            .entry(unit.to_owned())
+            .or_insert(Unit { state, enabled: false });
+        unit.state = state;
+    }
+
+    fn start_kubelet(&mut self) -> UnitState {
+        let version = self.version_of(paths::KUBELET).unwrap_or_default();
+        let flags = [paths::KUBELET_FLAGS, paths::KUBELET_EXTRA].map(|path| self.disk.text(path).unwrap_or_default());
+        let refused = flags.iter().any(|flags| !removed_in(flags, &version).is_empty());
+        if version.is_empty() || refused || self.faults.broken_kubelets.contains(&version) {
+            self.kubelet = None;
+            return UnitState::Failed;
+        }
+        let minor = minor(&version);
+        if self.parts_by != minor {
+            // Every container's hash is another one to it.
+            for part in self.parts.values_mut() {
+                part.manifest.clear();
+            }
+            self.parts_by = minor;
+        }
+        self.kubelet = Some(Kubelet {
+            version,
+            since: self.now,
+        });
+        UnitState::Active
+    }
+
+    pub(super) fn stop_unit(&mut self, unit: &str) {
+        if unit == paths::KUBELET_UNIT {
+            self.kubelet = None;
+        }
+        if let Some(unit) = self.units.get_mut(unit) {
+            unit.state = UnitState::Inactive;
+        }
+    }
+
+    /// What has happened by now.
+    pub(super) fn settle(&mut self) {
+        let now = self.now;
+        self.parts.retain(|_, part| part.ends.is_none_or(|ends| ends > now));
+        let looks = self
+            .kubelet
+            .as_ref()
+            .is_some_and(|kubelet| kubelet.since + seconds(1) <= now);
+        if !looks || self.unit_state(paths::CONTAINERD_UNIT) != UnitState::Active {
+            return;
+        }
+        for name in paths::PARTS {
+            let Some(manifest) = self.disk.text(&paths::manifest(name)) else {
+                self.parts.remove(name);
+                continue;
+            };
+            if self.parts.get(name).is_some_and(|part| part.manifest == manifest) {
+                continue;
+            }
+            let version = manifest.lines().next().and_then(|line| line.rsplit(':').next());
+            let part = Part {
+                version: version.unwrap_or_default().to_owned(),
+                manifest: manifest.to_owned(),
+                started: now,
+                ready: now + warm_up(name),
+                ends: None,
+            };
+            self.parts.insert(name, part);
+        }
+    }
+
+    fn is_ready(&self, name: &str) -> bool {
+        self.parts.get(name).is_some_and(|part| {
+            let broken = self
+                .faults
+                .broken_parts
+                .contains(&(name.to_owned(), part.version.clone()));
+            part.ready <= self.now && part.ends.is_none() && !broken
+        })
+    }
+
+    /// Whether this node's etcd member answers and has a leader.
+    pub fn etcd_healthy(&self) -> bool {
+        let others = self.member.peers.iter().filter(|peer| peer.healthy).count();
+        self.is_ready("etcd") && (others + 1) * 2 > self.member.peers.len() + 1
+    }
+
+    /// Whether this node's API server answers `/readyz` with ok.
+    pub fn api_server_ready(&self) -> bool {
+        let local_etcd = self.disk.get(&paths::manifest("etcd")).is_some();
+        self.is_ready("kube-apiserver") && (!local_etcd || self.etcd_healthy())
+    }
+
+    pub(super) fn part_answers(&self, name: &str) -> bool {
+        self.is_ready(name)
+    }
+
+    /// Whether the kubelet runs and could renew its node's lease.
+    pub fn kubelet_ready(&self) -> bool {
+        let up = self
+            .kubelet
+            .as_ref()
+            .is_some_and(|kubelet| kubelet.since + seconds(2) <= self.now);
+        up && self.unit_state(paths::CONTAINERD_UNIT) == UnitState::Active && self.kubelets_api_answers()
+    }
+
+    /// A control plane's kubelet talks to its own API server.
+    fn kubelets_api_answers(&self) -> bool {
+        if self.machine.is_control_plane() {
+            self.api_server_ready()
+        } else {
+            self.shared.get().api_reachable
+        }
+    }
+
+    /// The static pods, in the order of their names.
+    pub fn static_parts(&self) -> Vec<StaticPart> {
+        let parts = self.parts.iter().map(|(name, part)| StaticPart {
+            name,
+            version: part.version.clone(),
+            ready: if *name == "kube-apiserver" {
+                self.api_server_ready()
+            } else {
+                self.is_ready(name)
+            },
+            started_at: part.started,
+        });
+        parts.collect()
+    }
+
+    pub(super) fn all_parts_ready(&self) -> bool {
+        paths::PARTS.iter().all(|part| {
+            let here = self.disk.get(&paths::manifest(part)).is_some();
+            !here || self.is_ready(part)
+        })
+    }
+
+    pub(super) fn runs_part(&self, name: &str) -> bool {
+        self.parts.contains_key(name)
+    }
+
+    pub(super) fn signal_part(&mut self, name: &str, signal: Signal) {
+        let stubborn = self.faults.stubborn_parts.contains(name);
+        if let Some(part) = self.parts.get_mut(name) {
+            match signal {
+                Signal::Kill => part.ends = Some(self.now),
+                Signal::Terminate if !stubborn => {
+                    part.ends.get_or_insert(self.now + wind_down(name));
+                }
+                Signal::Terminate => {}
+            }
+        }
+        self.settle();
+    }
+
+    pub(super) fn etcd_status(&self) -> EtcdStatus {
+        let tag = self.parts.get("etcd").map_or("", |part| part.version.as_str());
+        let version = numbers(tag).iter().map(u32::to_string).collect::<Vec<_>>();
+        EtcdStatus {
+            healthy: self.etcd_healthy(),
+            leads: self.member.leads,
+            version: version.join("."),
+            cluster_version: self.member.cluster_version.clone(),
+            peers: self.member.peers.clone(),
+        }
+    }
+}

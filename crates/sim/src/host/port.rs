@@ -1,0 +1,242 @@
+//! The port itself: every operation of `Host` on a simulated machine, each of them a place where it may die.
+
+use afloat_node::digest::Digest;
+use afloat_node::host::{
+    Answer, Command, Endpoint, EtcdStatus, Forward, Host, HostError, Job, Listed, Room, Signal, UnitOrder, UnitState,
+};
+use afloat_node::paths;
+
+use super::files::File;
+use super::{Moment, SimHost, Unit, seconds};
+
+fn refused(action: &'static str, object: &str, message: &str) -> HostError {
+    HostError::Failed {
+        action,
+        object: object.to_owned(),
+        message: message.to_owned(),
+    }
+}
+
+/// Where a file is staged before it is renamed over its target.
+fn beside(path: &str) -> String {
+    let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+    format!("{folder}/.{name}.afloat-new")
+}
+
+impl SimHost {
+    /// Does an operation, unless the machine dies at it; `half` is what one that dies within leaves behind.
+    fn operate<T>(&mut self, half: impl FnOnce(&mut Self), whole: impl FnOnce(&mut Self) -> Answer<T>) -> Answer<T> {
+        if self.down {
+            return Err(HostError::Crashed);
+        }
+        self.operations += 1;
+        let crash = self.faults.crash.filter(|crash| crash.operation == self.operations);
+        let Some(crash) = crash else {
+            return whole(self);
+        };
+        match crash.moment {
+            Moment::Before => {}
+            Moment::Within => half(self),
+            Moment::After => {
+                let _ = whole(self);
+            }
+        }
+        if crash.power {
+            self.lose_power();
+        }
+        Err(HostError::Crashed)
+    }
+
+    fn ask<T>(&mut self, whole: impl FnOnce(&mut Self) -> Answer<T>) -> Answer<T> {
+        self.operate(|_| {}, whole)
+    }
+
+    fn place_file(&mut self, path: &str, file: File) {
+        self.disk.remove(&beside(path));
+        self.disk.place(path, file);
+        self.settle();
+    }
+}
+
+impl Host for SimHost {
+    fn read(&mut self, path: &str) -> Answer<Option<Vec<u8>>> {
+        self.ask(|host| Ok(host.disk.get(path).map(|file| file.bytes().to_vec())))
+    }
+
+    fn size(&mut self, path: &str) -> Answer<Option<u64>> {
+        self.ask(|host| Ok(host.disk.get(path).map(|file| file.bytes().len() as u64)))
+    }
+
+    fn digest(&mut self, path: &str) -> Answer<Option<Digest>> {
+        self.ask(|host| Ok(host.disk.get(path).map(File::digest)))
+    }
+
+    fn list(&mut self, folder: &str) -> Answer<Vec<Listed>> {
+        self.ask(|host| {
+            let files = host.disk.under(folder).map(|(path, file)| Listed {
+                path: path.clone(),
+                bytes: file.bytes().len() as u64,
+            });
+            Ok(files.collect())
+        })
+    }
+
+    fn write(&mut self, path: &str, content: &[u8], mode: u32) -> Answer<()> {
+        self.operate(
+            |host| host.disk.write(&beside(path), &content[..content.len() / 2], 0o600),
+            |host| {
+                host.place_file(path, File::new(content, mode));
+                Ok(())
+            },
+        )
+    }
+
+    fn copy(&mut self, from: &str, to: &str) -> Answer<()> {
+        self.operate(
+            |host| host.disk.write(&beside(to), b"half of it", 0o600),
+            |host| {
+                if host.faults.copy_failures > 0 {
+                    host.faults.copy_failures -= 1;
+                    return Err(refused("copy", from, "input/output error"));
+                }
+                let file = host.disk.get(from).cloned();
+                let file = file.ok_or_else(|| refused("copy", from, "there is no such file"))?;
+                host.place_file(to, file);
+                Ok(())
+            },
+        )
+    }
+
+    fn append(&mut self, path: &str, content: &[u8]) -> Answer<()> {
+        self.operate(
+            |host| host.disk.append(path, &content[..content.len() / 2]),
+            |host| {
+                if [paths::KUBELET, "/usr/local/bin/containerd"].contains(&path) {
+                    return Err(refused("write to", path, "text file busy"));
+                }
+                host.disk.append(path, content);
+                Ok(())
+            },
+        )
+    }
+
+    fn rename(&mut self, from: &str, to: &str) -> Answer<()> {
+        self.ask(|host| {
+            let file = host.disk.get(from).cloned();
+            let file = file.ok_or_else(|| refused("rename", from, "there is no such file"))?;
+            host.disk.remove(from);
+            host.place_file(to, file);
+            Ok(())
+        })
+    }
+
+    fn remove(&mut self, path: &str) -> Answer<()> {
+        self.ask(|host| {
+            host.disk.remove(path);
+            host.settle();
+            Ok(())
+        })
+    }
+
+    fn sync(&mut self) -> Answer<()> {
+        self.ask(|host| {
+            host.disk.sync();
+            Ok(())
+        })
+    }
+
+    fn room(&mut self, _: &str) -> Answer<Room> {
+        self.ask(|host| Ok(host.room))
+    }
+
+    fn unit(&mut self, unit: &str) -> Answer<UnitState> {
+        self.ask(|host| Ok(host.unit_state(unit)))
+    }
+
+    fn order(&mut self, unit: &str, order: UnitOrder) -> Answer<()> {
+        self.ask(|host| {
+            let active = host.unit_state(unit) == UnitState::Active;
+            match order {
+                UnitOrder::Start if active => {}
+                UnitOrder::Start => host.start_unit(unit),
+                UnitOrder::Stop => host.stop_unit(unit),
+                UnitOrder::Restart => {
+                    host.stop_unit(unit);
+                    host.start_unit(unit);
+                }
+                UnitOrder::Enable | UnitOrder::Disable => {
+                    let entry = host.units.entry(unit.to_owned()).or_insert(Unit {
+                        state: UnitState::Inactive,
+                        enabled: false,
+                    });
+                    entry.enabled = order == UnitOrder::Enable;
+                }
+            }
+            host.settle();
+            Ok(())
+        })
+    }
+
+    fn reload_units(&mut self) -> Answer<()> {
+        self.ask(|_| Ok(()))
+    }
+
+    fn run(&mut self, job: &str, command: &Command) -> Answer<Job> {
+        self.ask(|host| Ok(host.run_job(job, command)))
+    }
+
+    fn runs(&mut self, container: &str) -> Answer<bool> {
+        self.ask(|host| Ok(host.runs_part(container)))
+    }
+
+    fn signal(&mut self, container: &str, signal: Signal) -> Answer<()> {
+        self.ask(|host| {
+            host.signal_part(container, signal);
+            Ok(())
+        })
+    }
+
+    fn forward(&mut self, forward: Option<&Forward>) -> Answer<()> {
+        self.ask(|host| {
+            if host.faults.no_netfilter {
+                return Err(HostError::Unsupported("forward connections: it has no netfilter"));
+            }
+            let now = host.now;
+            host.forward = forward.map(|forward| (forward.clone(), now + seconds(i64::from(forward.seconds))));
+            Ok(())
+        })
+    }
+
+    fn forwarding(&mut self) -> Answer<Option<u32>> {
+        self.ask(|host| {
+            let left = host.forward.as_ref().map(|(_, until)| until.duration_since(host.now));
+            Ok(left
+                .and_then(|left| u32::try_from(left.as_secs()).ok())
+                .filter(|left| *left > 0))
+        })
+    }
+
+    fn well(&mut self, endpoint: Endpoint) -> Answer<bool> {
+        self.ask(|host| {
+            Ok(match endpoint {
+                Endpoint::ApiServer => host.api_server_ready(),
+                Endpoint::ControllerManager => host.part_answers("kube-controller-manager"),
+                Endpoint::Scheduler => host.part_answers("kube-scheduler"),
+                Endpoint::Etcd => host.etcd_healthy(),
+                Endpoint::Runtime => host.unit_state(paths::CONTAINERD_UNIT) == UnitState::Active,
+                Endpoint::Kubelet => host.kubelet_ready(),
+            })
+        })
+    }
+
+    fn etcd(&mut self) -> Answer<EtcdStatus> {
+        self.ask(|host| Ok(host.etcd_status()))
+    }
+
+    fn hand_over_etcd(&mut self) -> Answer<()> {
+        self.ask(|host| {
+            host.member.leads = false;
+            Ok(())
+        })
+    }
+}

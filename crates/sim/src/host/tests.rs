@@ -1,0 +1,301 @@
+//! The steps of `afloat-node` on simulated machines: every role both ways, a crash at every operation, every failure, and what is left on
+//! the disk afterwards.
+
+use std::time::Duration;
+
+use afloat_api::clusterupgrade::ControlPlaneMethod;
+use afloat_api::common::NodeRole;
+use afloat_api::node::{NodePlan, StepOutcome, StepReport, exit, steps};
+use afloat_node::engine::{Engine, Followed, Next};
+use afloat_node::host::EtcdPeer;
+use afloat_node::touches::may_touch;
+use afloat_node::{paths, steps as node_steps};
+use jiff::{SignedDuration, Timestamp};
+
+use super::{Bundle, Machine, Shared, SimHost, Tree};
+
+mod failures;
+mod happy;
+
+/// An attempt at one machine: what the kubelet, the pods and the host unit do together.
+pub struct Attempt {
+    pub host: SimHost,
+    pub plan: NodePlan,
+    pub engine: Engine,
+    pub before: Tree,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    pub role: NodeRole,
+    pub peers: usize,
+    pub from: &'static str,
+    pub via: &'static [&'static str],
+    pub method: Option<ControlPlaneMethod>,
+}
+
+pub const WORKER: Case = Case {
+    role: NodeRole::Worker,
+    peers: 0,
+    from: "v1.35.4",
+    via: &["v1.36.3"],
+    method: None,
+};
+pub const FAR_WORKER: Case = Case {
+    from: "v1.33.2",
+    via: &["v1.34.4", "v1.35.4", "v1.36.3"],
+    ..WORKER
+};
+pub const FIRST: Case = Case {
+    role: NodeRole::FirstControlPlane,
+    peers: 2,
+    ..WORKER
+};
+pub const OTHER: Case = Case {
+    role: NodeRole::ControlPlane,
+    ..FIRST
+};
+pub const SINGLE: Case = Case { peers: 0, ..FIRST };
+pub const FIRST_SLOW: Case = Case {
+    method: Some(ControlPlaneMethod::Conservative),
+    ..FIRST
+};
+pub const OTHER_SLOW: Case = Case {
+    method: Some(ControlPlaneMethod::Conservative),
+    ..OTHER
+};
+/// Over the version that takes a kubelet flag away.
+pub const OVER_FLAG: Case = Case {
+    from: "v1.34.4",
+    via: &["v1.35.4"],
+    ..FIRST
+};
+pub const CASES: [Case; 8] = [
+    WORKER, FAR_WORKER, FIRST, OTHER, SINGLE, FIRST_SLOW, OTHER_SLOW, OVER_FLAG,
+];
+
+fn start() -> Timestamp {
+    "2026-11-15T20:00:00Z".parse().unwrap()
+}
+
+impl Attempt {
+    pub fn new(case: Case) -> Self {
+        let target = *case.via.last().unwrap();
+        // A control plane that follows, and a worker, find the cluster at the target already.
+        let cluster = if case.role == NodeRole::FirstControlPlane {
+            case.from
+        } else {
+            target
+        };
+        let machine = Machine {
+            name: "node-1".to_owned(),
+            role: case.role,
+            address: "10.0.0.1".to_owned(),
+            version: case.from.to_owned(),
+        };
+        let mut host = SimHost::new(machine, &Bundle::of(case.via), Shared::new(cluster), start());
+        let peers: Vec<_> = (2..2 + case.peers).map(|n| format!("10.0.0.{n}")).collect();
+        host.member.leads = true;
+        host.member.peers = peers
+            .iter()
+            .map(|name| EtcdPeer {
+                name: name.clone(),
+                healthy: true,
+                behind: 3,
+            })
+            .collect();
+        let plan = NodePlan {
+            upgrade: "0b2f".to_owned(),
+            attempt: 1,
+            node: "node-1".to_owned(),
+            role: case.role,
+            kubernetes_version: target.to_owned(),
+            kubelet_version: target.to_owned(),
+            via: case.via.iter().map(|version| (*version).to_owned()).collect(),
+            method: case.method,
+            peers,
+            etcd_version: None,
+            undo_after_seconds: 600,
+        };
+        Self {
+            before: host.tree().clone(),
+            host,
+            plan,
+            engine: Engine::default(),
+        }
+    }
+
+    pub fn pass(&mut self, time: Duration) {
+        let time = SignedDuration::try_from(time).unwrap();
+        let now = self.host.now() + time;
+        self.host.tick(now);
+    }
+
+    /// A call of the engine; after a crash the machine boots, and another engine goes on.
+    fn turn(&mut self) -> Next {
+        let now = self.host.now();
+        match self.engine.advance(&mut self.host, now) {
+            Ok(next) => next,
+            Err(error) => self.after_crash(error.is_crash(), &error.to_string()),
+        }
+    }
+
+    fn after_crash(&mut self, is_crash: bool, error: &str) -> Next {
+        assert!(is_crash, "{error}");
+        self.engine = Engine::default();
+        if self.host.is_down() {
+            self.pass(Duration::from_secs(15));
+            self.host.boot();
+        }
+        Next::Again {
+            after: Duration::from_secs(1),
+            waiting: None,
+        }
+    }
+
+    /// A step container: begins the step and follows it until it ends.
+    pub fn step(&mut self, step: &str) -> (i32, StepReport) {
+        let mut begun = false;
+        for _ in 0..20_000 {
+            let now = self.host.now();
+            if !begun {
+                match self.engine.begin(&mut self.host, &self.plan, step, now) {
+                    Ok(()) => begun = true,
+                    Err(error) => {
+                        self.after_crash(error.is_crash(), &error.to_string());
+                        continue;
+                    }
+                }
+            }
+            match self.engine.follow(&mut self.host, step) {
+                Ok(Followed::Ended { exit_code, report }) => return (exit_code, report),
+                Ok(Followed::Running { .. }) => {}
+                Err(error) => {
+                    self.after_crash(error.is_crash(), &error.to_string());
+                    begun = false;
+                    continue;
+                }
+            }
+            match self.turn() {
+                Next::Again { after, .. } => self.pass(after),
+                Next::Idle => self.pass(Duration::from_millis(500)),
+            }
+        }
+        panic!("{step} never ends; the journal:\n{}", self.journal());
+    }
+
+    /// The same, started again for as long as it says `LATER`.
+    pub fn step_patiently(&mut self, step: &str) -> (i32, StepReport) {
+        loop {
+            match self.step(step) {
+                (exit::LATER, _) => self.pass(Duration::from_secs(5)),
+                ended => return ended,
+            }
+        }
+    }
+
+    /// All steps, until one does not end well.
+    pub fn upgrade(&mut self) -> (i32, StepReport) {
+        let mut ended = (exit::DONE, StepReport::default());
+        for step in node_steps::ORDER {
+            ended = self.step_patiently(step);
+            if ended.0 != exit::DONE {
+                break;
+            }
+        }
+        self.quiet();
+        ended
+    }
+
+    /// The engine runs on until it has nothing to do but to watch over the node.
+    pub fn quiet(&mut self) {
+        for _ in 0..2_000 {
+            match self.turn() {
+                Next::Again { after, .. } if after < Duration::from_secs(25) => {
+                    self.pass(after.max(Duration::from_millis(100)));
+                }
+                _ => return self.pass(Duration::from_secs(30)),
+            }
+        }
+        panic!("the engine never rests; the journal:\n{}", self.journal());
+    }
+
+    pub fn journal(&self) -> String {
+        let file = self.host.tree().get(paths::JOURNAL);
+        file.map(|file| String::from_utf8_lossy(file.bytes()).into_owned())
+            .unwrap_or_default()
+    }
+
+    /// Paths that are not as they were before.
+    pub fn changed(&self) -> Vec<String> {
+        let after = self.host.tree();
+        let all = self
+            .before
+            .keys()
+            .chain(after.keys())
+            .collect::<std::collections::BTreeSet<_>>();
+        let changed = all
+            .into_iter()
+            .filter(|path| self.before.get(*path) != after.get(*path));
+        changed.cloned().collect()
+    }
+
+    /// The same without Afloat's own folder.
+    pub fn changed_outside(&self) -> Vec<String> {
+        let mut changed = self.changed();
+        changed.retain(|path| !path.starts_with(paths::HOME));
+        changed
+    }
+
+    pub fn assert_at_target(&self, case: Case) {
+        let target = self.plan.kubelet_version.as_str();
+        assert_eq!(
+            self.host.kubelet_version(),
+            Some(target),
+            "{case:?}\n{}",
+            self.journal()
+        );
+        assert!(self.host.kubelet_ready(), "{case:?}");
+        assert_eq!(self.host.runtime_version().as_deref(), Some("v2.3.7"), "{case:?}");
+        assert_eq!(self.host.forwarding_to(), None, "{case:?}");
+        if case.role != NodeRole::Worker {
+            assert!(self.host.api_server_ready(), "{case:?}");
+            for part in self.host.static_parts() {
+                let tag = match part.name {
+                    "etcd" => super::etcd_tag(target),
+                    _ => target,
+                };
+                assert_eq!(part.version, tag, "{case:?} {}", part.name);
+                assert!(part.ready, "{case:?} {}", part.name);
+            }
+            assert_eq!(self.host.shared.get().kubernetes_version, target, "{case:?}");
+        }
+        for path in self.changed() {
+            assert!(may_touch(&path), "{case:?} touched {path}");
+        }
+    }
+
+    /// All is as it was; only etcd, where its version changed and it is healthy, stays at the new one.
+    pub fn assert_put_back(&self, case: Case) {
+        let mut changed = self.changed_outside();
+        if self.journal().contains("etcd stays at") {
+            changed.retain(|path| *path != paths::manifest("etcd"));
+        }
+        assert_eq!(changed, [""; 0], "{case:?}\n{}", self.journal());
+        assert_eq!(self.host.kubelet_version(), Some(case.from), "{case:?}");
+        assert!(self.host.kubelet_ready(), "{case:?}");
+        assert_eq!(self.host.forwarding_to(), None, "{case:?}");
+        if case.role == NodeRole::FirstControlPlane {
+            assert_eq!(self.host.shared.get().kubernetes_version, case.from, "{case:?}");
+        }
+    }
+}
+
+pub fn outcome(ended: &(i32, StepReport)) -> (i32, StepOutcome) {
+    (ended.0, ended.1.outcome)
+}
+
+pub fn method(attempt: &mut Attempt) -> String {
+    let (_, report) = attempt.step(steps::KUBEADM);
+    report.method.unwrap_or_default()
+}

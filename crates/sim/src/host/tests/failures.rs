@@ -1,0 +1,286 @@
+//! What goes wrong, and what is left then.
+
+use super::*;
+
+fn put_back(attempt: &mut Attempt, case: Case) {
+    let ended = attempt.step_patiently(steps::ROLLBACK);
+    assert_eq!(
+        outcome(&ended),
+        (exit::DONE, StepOutcome::Done),
+        "{ended:?}\n{}",
+        attempt.journal()
+    );
+    attempt.quiet();
+    attempt.assert_put_back(case);
+}
+
+#[test]
+fn k2_a_rollback_after_any_step_restores_every_byte() {
+    for case in CASES {
+        for last in node_steps::ORDER {
+            let mut attempt = Attempt::new(case);
+            for step in node_steps::ORDER {
+                assert_eq!(attempt.step_patiently(step).0, exit::DONE, "{case:?} {step}");
+                if step == last {
+                    break;
+                }
+            }
+            put_back(&mut attempt, case);
+        }
+    }
+}
+
+#[test]
+fn an_undone_attempt_is_followed_by_another() {
+    for case in [WORKER, FIRST, OTHER_SLOW] {
+        let mut attempt = Attempt::new(case);
+        attempt.upgrade();
+        put_back(&mut attempt, case);
+        attempt.plan.attempt = 2;
+        assert_eq!(attempt.upgrade().0, exit::DONE, "{case:?}");
+        attempt.assert_at_target(case);
+    }
+}
+
+#[test]
+fn an_attempt_that_was_neither_finished_nor_undone_blocks_the_next() {
+    let mut attempt = Attempt::new(WORKER);
+    for step in [steps::STAGE, steps::CONTAINERD] {
+        attempt.step(step);
+    }
+    attempt.plan.attempt = 2;
+    let now = attempt.host.now();
+    let refused = attempt
+        .engine
+        .begin(&mut attempt.host, &attempt.plan, steps::STAGE, now);
+    let message = refused.unwrap_err().to_string();
+    assert!(message.contains("neither finished nor undone"), "{message}");
+    put_back(&mut attempt, WORKER);
+}
+
+#[test]
+fn a_kubeadm_that_fails_once_is_tried_again() {
+    for case in [WORKER, FIRST, OTHER, FIRST_SLOW] {
+        let mut attempt = Attempt::new(case);
+        attempt.host.faults.kubeadm_failures = 1;
+        for step in [steps::STAGE, steps::STAND_ASIDE, steps::CONTAINERD, steps::CNI] {
+            assert_eq!(attempt.step(step).0, exit::DONE, "{case:?}");
+        }
+        let later = attempt.step(steps::KUBEADM);
+        assert_eq!(outcome(&later), (exit::LATER, StepOutcome::Later), "{case:?} {later:?}");
+        assert!(later.1.message.contains("request timed out"), "{later:?}");
+        assert_eq!(attempt.upgrade().0, exit::DONE, "{case:?}");
+        attempt.assert_at_target(case);
+    }
+}
+
+#[test]
+fn a_kubeadm_that_always_fails_ends_the_step_and_can_be_undone() {
+    for case in [WORKER, FIRST, OTHER, FIRST_SLOW, OTHER_SLOW] {
+        let mut attempt = Attempt::new(case);
+        attempt.host.faults.kubeadm_failures = u32::MAX;
+        let ended = attempt.upgrade();
+        assert_eq!(
+            outcome(&ended),
+            (exit::FAILED, StepOutcome::Failed),
+            "{case:?} {ended:?}"
+        );
+        assert_eq!(ended.1.reason.as_deref(), Some("StepFailed"), "{case:?}");
+        assert_eq!(attempt.journal().matches("\"is\":\"tried\"").count(), 4, "{case:?}");
+        attempt.host.faults.kubeadm_failures = 0;
+        put_back(&mut attempt, case);
+    }
+}
+
+#[test]
+fn k2_a_control_plane_whose_new_api_server_is_broken_puts_itself_back() {
+    for case in [FIRST, OTHER, SINGLE] {
+        let mut attempt = Attempt::new(case);
+        let broken = ("kube-apiserver".to_owned(), "v1.36.3".to_owned());
+        attempt.host.faults.broken_parts.insert(broken);
+        let ended = attempt.upgrade();
+        assert_eq!(
+            outcome(&ended),
+            (exit::UNDONE, StepOutcome::Undone),
+            "{case:?} {ended:?}"
+        );
+        assert_eq!(ended.1.reason.as_deref(), Some("UndoneByHost"));
+        attempt.assert_put_back(case);
+    }
+}
+
+#[test]
+fn a_worker_whose_new_kubelet_never_comes_up_puts_itself_back() {
+    for case in [WORKER, FAR_WORKER, OTHER_SLOW] {
+        let mut attempt = Attempt::new(case);
+        attempt.host.faults.broken_kubelets.insert("v1.36.3".to_owned());
+        let began = attempt.host.now();
+        let ended = attempt.upgrade();
+        assert_eq!(
+            outcome(&ended),
+            (exit::UNDONE, StepOutcome::Undone),
+            "{case:?} {ended:?}"
+        );
+        assert!(
+            ended.1.message.contains("Kubelet did not come back within 600 seconds"),
+            "{ended:?}"
+        );
+        assert!(attempt.host.now().duration_since(began).as_secs() < 1000, "{case:?}");
+        attempt.assert_put_back(case);
+    }
+}
+
+#[test]
+fn a_machine_that_does_not_fit_is_found_out_before_anything_changes() {
+    type Break = fn(&mut Attempt);
+    let cases: [(Break, &str); 6] = [
+        (|a| a.host.room.bytes = 1000, "MiB are free on /var/lib"),
+        (|a| a.host.room.inodes = 1000, "inodes are free"),
+        (
+            |a| a.host.put(paths::SWAPS, "Filename\n/dev/sda2 partition 1\n"),
+            "swap is on",
+        ),
+        (
+            |a| {
+                a.host.put(
+                    "/etc/default/kubelet",
+                    "KUBELET_EXTRA_ARGS=--pod-infra-container-image=x\n",
+                )
+            },
+            "sets --pod-infra-container-image",
+        ),
+        (|a| a.plan.kubelet_version = "v1.34.4".to_owned(), "downgrade"),
+        (
+            |a| a.host.faults.expired_certificate = Some("apiserver".to_owned()),
+            "has expired",
+        ),
+    ];
+    for (wrong, said) in cases {
+        let mut attempt = Attempt::new(FIRST);
+        wrong(&mut attempt);
+        attempt.before = attempt.host.tree().clone();
+        let ended = attempt.upgrade();
+        assert_eq!(outcome(&ended), (exit::FAILED, StepOutcome::Failed), "{said}");
+        assert!(ended.1.message.contains(said), "{said}: {}", ended.1.message);
+        assert_eq!(attempt.changed_outside(), [""; 0], "{said}");
+    }
+}
+
+#[test]
+fn p40_a_bundle_that_was_tampered_with_is_refused() {
+    let mut attempt = Attempt::new(WORKER);
+    let bundle = Bundle::of(WORKER.via).with_tampered("kubernetes/v1.36.3/kubelet");
+    let (machine, shared, now) = (
+        attempt.host.machine.clone(),
+        attempt.host.shared.clone(),
+        attempt.host.now(),
+    );
+    attempt.host = SimHost::new(machine, &bundle, shared, now);
+    attempt.before = attempt.host.tree().clone();
+    let ended = attempt.upgrade();
+    assert_eq!(outcome(&ended), (exit::FAILED, StepOutcome::Failed), "{ended:?}");
+    assert_eq!(ended.1.reason.as_deref(), Some("BundleUnavailable"));
+    assert_eq!(attempt.changed_outside(), [""; 0]);
+}
+
+#[test]
+fn no_node_stands_aside_while_another_etcd_member_is_behind() {
+    let mut attempt = Attempt::new(OTHER);
+    attempt.step(steps::STAGE);
+    attempt.host.member.peers[0].behind = 812;
+    let later = attempt.step(steps::STAND_ASIDE);
+    assert_eq!(outcome(&later), (exit::LATER, StepOutcome::Later));
+    assert_eq!(later.1.reason.as_deref(), Some("WaitingForEtcd"));
+    assert_eq!(later.1.etcd_behind, Some(812));
+    assert_eq!(attempt.host.forwarding_to(), None);
+    attempt.host.member.peers[0].behind = 0;
+    assert_eq!(attempt.upgrade().0, exit::DONE);
+}
+
+#[test]
+fn the_conservative_way_is_taken_with_its_reason_where_swift_does_not_fit() {
+    type Change = fn(&mut Attempt);
+    let cases: [(Change, &str); 4] = [
+        (|_| {}, "swift"),
+        (
+            |a| a.plan.method = Some(ControlPlaneMethod::Conservative),
+            "conservative: asked for",
+        ),
+        (
+            |a| a.host.faults.no_netfilter = true,
+            "conservative: this machine cannot forward connections",
+        ),
+        (
+            |a| {
+                a.host.put(
+                    "/etc/kubernetes/manifests/kube-scheduler.yaml",
+                    "image: s:v1.35.4\n- --mine\n",
+                )
+            },
+            "conservative: /etc/kubernetes/manifests/kube-scheduler.yaml is not as kubeadm renders it: a hand has changed it",
+        ),
+    ];
+    for (change, expected) in cases {
+        let mut attempt = Attempt::new(FIRST);
+        change(&mut attempt);
+        attempt.pass(Duration::from_secs(30));
+        for step in [steps::STAGE, steps::STAND_ASIDE, steps::CONTAINERD, steps::CNI] {
+            assert_eq!(attempt.step(step).0, exit::DONE, "{expected}");
+        }
+        assert_eq!(method(&mut attempt), expected);
+        assert_eq!(attempt.upgrade().0, exit::DONE, "{expected}");
+        attempt.assert_at_target(FIRST);
+    }
+}
+
+#[test]
+fn nothing_is_touched_on_a_control_plane_while_clients_could_reach_it() {
+    for case in [FIRST, OTHER, FIRST_SLOW, OTHER_SLOW] {
+        let mut attempt = Attempt::new(case);
+        for step in [steps::STAGE, steps::STAND_ASIDE] {
+            attempt.step(step);
+        }
+        assert!(!attempt.host.member.leads, "leadership was handed over");
+        for step in [steps::CONTAINERD, steps::CNI, steps::KUBEADM, steps::KUBELET] {
+            let now = attempt.host.now();
+            attempt
+                .engine
+                .begin(&mut attempt.host, &attempt.plan, step, now)
+                .unwrap();
+            while let Ok(Followed::Running { .. }) = attempt.engine.follow(&mut attempt.host, step) {
+                assert!(attempt.host.forwarding_to().is_some(), "{case:?} {step}");
+                attempt.turn();
+                attempt.pass(Duration::from_millis(500));
+            }
+        }
+        attempt.upgrade();
+        assert_eq!(attempt.host.forwarding_to(), None);
+    }
+}
+
+#[test]
+fn a_part_that_does_not_end_is_killed() {
+    let mut attempt = Attempt::new(OTHER);
+    attempt.host.faults.stubborn_parts.insert("kube-apiserver".to_owned());
+    assert_eq!(attempt.upgrade().0, exit::DONE);
+    attempt.assert_at_target(OTHER);
+}
+
+#[test]
+fn the_forwarding_ends_by_itself_when_everything_on_the_node_is_dead() {
+    let mut attempt = Attempt::new(OTHER);
+    attempt.step(steps::STAGE);
+    attempt.step(steps::STAND_ASIDE);
+    assert!(attempt.host.forwarding_to().is_some());
+    attempt.pass(Duration::from_secs(721));
+    assert_eq!(attempt.host.forwarding_to(), None);
+}
+
+#[test]
+fn p36_a_single_node_is_upgraded_in_place_and_keeps_its_etcd() {
+    let mut attempt = Attempt::new(SINGLE);
+    let aside = attempt.step(steps::STAND_ASIDE);
+    assert_eq!(outcome(&aside), (exit::DONE, StepOutcome::Skipped));
+    assert_eq!(attempt.upgrade().0, exit::DONE);
+    attempt.assert_at_target(SINGLE);
+}
