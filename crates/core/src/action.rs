@@ -77,6 +77,8 @@ pub enum Action {
     TakeLock {
         namespace: Arc<str>,
         holder: Uid,
+        /// Name of the ClusterUpgrade that owns the lock: taken for one that is gone already, it is collected with it.
+        upgrade: Arc<str>,
     },
     /// Gives it back: deletes it.
     ReleaseLock {

@@ -228,6 +228,7 @@ impl Turn<'_> {
             None => self.before.push(Action::TakeLock {
                 namespace: Arc::clone(&self.view.home),
                 holder: self.uid.clone(),
+                upgrade: Arc::clone(&self.key.name),
             }),
         }
         let Ok(stages) = plan::path(self.view, settings) else {
@@ -301,6 +302,7 @@ impl Turn<'_> {
                 self.before.push(Action::TakeLock {
                     namespace: Arc::clone(&self.view.home),
                     holder: self.uid.clone(),
+                    upgrade: Arc::clone(&self.key.name),
                 });
             }
         }

@@ -214,11 +214,14 @@ fn evict(pod: &Target, grace_seconds: Option<i64>) -> Request {
     }
 }
 
-fn lock(namespace: &str, holder: &str) -> Request {
+fn lock(namespace: &str, holder: &str, upgrade: &str) -> Request {
+    // Owned, so that one taken for an upgrade that is gone already (a stale view) does not stay for ever.
+    let owner =
+        json!({ "apiVersion": "afloat.dev/v1alpha1", "kind": "ClusterUpgrade", "name": upgrade, "uid": holder });
     let body = json!({
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
-        "metadata": { "name": names::LOCK, "namespace": namespace },
+        "metadata": { "name": names::LOCK, "namespace": namespace, "ownerReferences": [owner] },
         "spec": { "holderIdentity": holder },
     });
     create(Kind::UpgradeLock, Key::new(namespace, names::LOCK), body)
@@ -274,7 +277,11 @@ pub fn of(action: &Action) -> Result<Request, serde_json::Error> {
                 "spec": { "desired": desired, "attempt": attempt },
             }),
         ),
-        Action::TakeLock { namespace, holder } => lock(namespace, holder.as_str()),
+        Action::TakeLock {
+            namespace,
+            holder,
+            upgrade,
+        } => lock(namespace, holder.as_str(), upgrade),
         Action::ReleaseLock { lock } => delete(Kind::UpgradeLock, lock, None),
         Action::Cordon { node, by } => merge(
             Kind::Node,

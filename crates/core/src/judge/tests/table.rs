@@ -173,7 +173,7 @@ impl Table {
                 upgrade.metadata.resource_version = Some(revision);
                 view.put_node_upgrade(target.key.clone(), Arc::new(upgrade));
             }
-            Action::TakeLock { namespace, holder } => {
+            Action::TakeLock { namespace, holder, .. } => {
                 if view.lock.is_some() {
                     return false;
                 }
