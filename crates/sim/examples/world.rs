@@ -3,7 +3,7 @@
 
 use afloat_sim::clock::{Clock, Timings};
 use afloat_sim::scenario::Scenario;
-use afloat_sim::world::{Cast, World, WorldOptions};
+use afloat_sim::world::{Cast, Machines, World, WorldOptions};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -14,6 +14,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         clock: Clock::starting_at(jiff::Timestamp::now()),
         timings: Timings::default(),
         cast: Cast::default(),
+        machines: Machines::default(),
     };
     let world = World::start(client, scenario.describe(&scenario.default_shape()), options);
     world.populate().await?;

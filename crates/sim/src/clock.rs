@@ -54,6 +54,8 @@ pub struct Timings {
     pub batch_work: Duration,
     /// From SIGTERM to the container's end, unless the grace period is shorter.
     pub termination: Duration,
+    /// How much quicker than life the work on a machine goes.
+    pub pace: f64,
 }
 
 impl Default for Timings {
@@ -68,6 +70,7 @@ impl Default for Timings {
             init_container: Duration::from_millis(800),
             batch_work: Duration::from_secs(6),
             termination: Duration::from_millis(1500),
+            pace: 1.0,
         }
     }
 }
@@ -82,6 +85,7 @@ impl Timings {
         } else {
             1.0
         };
+        self.pace *= factor;
         for duration in [
             &mut self.node_boot,
             &mut self.pod_setup,

@@ -23,6 +23,7 @@ pub mod select;
 #[cfg(test)]
 mod testing;
 pub mod tier1;
+pub mod tier2;
 pub mod view;
 pub mod workload;
 pub mod world;

@@ -6,12 +6,12 @@ use crate::clock::{Clock, Timings};
 use crate::disruption::Disruption;
 use crate::driver::Driver;
 use crate::feed::{Feed, Intake};
-use crate::kubelet::Kubelets;
+use crate::kubelet::{HealthBoard, Kubelets, Site};
 use crate::machine::Machine;
 use crate::node_lifecycle::NodeLifecycle;
 use crate::object::Kind;
 use crate::request::Failure;
-use crate::scenario::{Cluster, creation};
+use crate::scenario::{Cluster, DEFAULT_VERSION, creation};
 use crate::scheduler::Scheduler;
 use crate::view::{View, is_node_ready};
 use crate::workload::{DaemonSets, Deployments, Jobs, ReplicaSets, StatefulSets};
@@ -60,6 +60,16 @@ pub struct WorldOptions {
     pub clock: Clock,
     pub timings: Timings,
     pub cast: Cast,
+    pub machines: Machines,
+}
+
+/// What the machines can become, and what is wrong with them.
+#[derive(Clone, Debug, Default)]
+pub struct Machines {
+    /// The versions a bundle brings.
+    pub versions: Vec<String>,
+    /// So many calls of `kubeadm upgrade` fail, by machine.
+    pub kubeadm_failures: std::collections::BTreeMap<String, u32>,
 }
 
 /// Why a scenario could not be brought to the server.
@@ -77,6 +87,7 @@ pub struct World {
     client: kube::Client,
     objects: Vec<Value>,
     nodes: BTreeSet<String>,
+    health: HealthBoard,
     task: JoinHandle<()>,
 }
 
@@ -96,14 +107,27 @@ impl World {
             .map(|machine| machine.name.clone())
             .collect();
         let objects = cluster.objects;
-        let actors = cast(cluster.machines, options.cast);
+        let version = cluster
+            .machines
+            .first()
+            .map_or(DEFAULT_VERSION, |machine| &machine.version);
+        let mut site = Site::new(version, &options.machines.versions, options.timings.pace);
+        site.kubeadm_failures = options.machines.kubeadm_failures;
+        let health = site.health.clone();
+        let actors = cast(cluster.machines, options.cast, site);
         let driver = Driver::new(client.clone(), options.clock, options.timings, options.seed, actors);
         Self {
             client,
             objects,
             nodes,
+            health,
             task: tokio::spawn(driver.run(WATCHED)),
         }
+    }
+
+    /// How the control planes are, for whoever probes them.
+    pub fn health(&self) -> HealthBoard {
+        self.health.clone()
     }
 
     /// Makes the objects of the scenario that do not exist yet. First the machines come up, as in life: pods would
@@ -153,10 +177,10 @@ impl World {
     }
 }
 
-fn cast(machines: Vec<Machine>, cast: Cast) -> Vec<Box<dyn Actor>> {
+fn cast(machines: Vec<Machine>, cast: Cast, site: Site) -> Vec<Box<dyn Actor>> {
     let mut actors: Vec<Box<dyn Actor>> = Vec::new();
     if cast.kubelets {
-        actors.push(Box::new(Kubelets::new(machines)));
+        actors.push(Box::new(Kubelets::new(machines, site)));
     }
     if cast.controllers {
         actors.push(Box::new(NodeLifecycle));

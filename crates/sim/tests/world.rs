@@ -4,7 +4,7 @@ use afloat_apisim::{ApiServer, Clock as ServerClock, Options};
 use afloat_sim::clock::{Clock, Timings};
 use afloat_sim::scenario::{Scenario, Shape};
 use afloat_sim::view::{is_ready, phase};
-use afloat_sim::world::{Cast, World, WorldOptions};
+use afloat_sim::world::{Cast, Machines, World, WorldOptions};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{EvictParams, ListParams};
@@ -35,6 +35,7 @@ fn start(shape: &Shape) -> (ApiServer, Client, World) {
         clock,
         timings: Timings::default(),
         cast: Cast::default(),
+        machines: Machines::default(),
     };
     let world = World::start(client.clone(), Scenario::Default.describe(shape), options);
     (server, client, world)

@@ -2,8 +2,11 @@
 //! its own and decides by itself. Here: which kubelet an object concerns, and its life as a node. How a pod runs is
 //! in `pod`, what its status then says in `status`.
 
+mod hosted;
+mod parts;
 mod pod;
 mod status;
+mod task;
 
 use crate::actor::{Actor, Decision, Turn};
 use crate::clock::{after, dice};
@@ -13,11 +16,15 @@ use crate::object::{Key, Kind, Object, ObjectRef, uid};
 use crate::queue::Queue;
 use crate::request::Request;
 use crate::view::{Change, View, node_of};
+use hosted::Hosted;
+pub use hosted::{HealthBoard, PlaneHealth, Site};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
+use task::TaskRun;
 
 const LEASE_NAMESPACE: &str = "kube-node-lease";
 /// The kubelet's `nodeLeaseDurationSeconds`.
@@ -35,18 +42,27 @@ struct Kubelet {
     renew_at: Option<Timestamp>,
     report_at: Option<Timestamp>,
     pods: pod::Pods,
+    /// The machine's insides, from the moment somebody works on it.
+    hosted: Option<Hosted>,
+    tasks: BTreeMap<Key, TaskRun>,
+    /// What was last told of the static pods.
+    told: parts::Told,
 }
+
+/// A kubelet that is down is looked for so often.
+const DOWN: Duration = Duration::from_millis(250);
 
 /// All kubelets.
 #[derive(Debug)]
 pub struct Kubelets {
-    kubelets: BTreeMap<String, Kubelet>,
+    by_machine: BTreeMap<String, Kubelet>,
     /// Static pods by the key of their mirror pod: machine and place in its list.
     mirrors: BTreeMap<Key, (String, usize)>,
+    site: Site,
 }
 
 impl Kubelets {
-    pub fn new(machines: impl IntoIterator<Item = Machine>) -> Self {
+    pub fn new(machines: impl IntoIterator<Item = Machine>, site: Site) -> Self {
         let mut mirrors = BTreeMap::new();
         let mut kubelets = BTreeMap::new();
         for machine in machines {
@@ -58,27 +74,108 @@ impl Kubelets {
             }
             kubelets.insert(machine.name.clone(), Kubelet::new(machine));
         }
-        Self { kubelets, mirrors }
+        Self {
+            by_machine: kubelets,
+            mirrors,
+            site,
+        }
     }
 
     fn decide_pod(&mut self, item: &ObjectRef, turn: &mut Turn<'_>) -> Decision {
+        let mirror = self.mirrors.get(&item.key).cloned();
         if let Some(pod) = turn.view.pods.get(&item.key) {
-            let kubelet = node_of(pod).and_then(|node| self.kubelets.get_mut(node));
-            return kubelet.map_or_else(Decision::nothing, |kubelet| {
-                kubelet.pods.decide(pod, &kubelet.machine, turn)
-            });
+            let Some(name) = node_of(pod) else {
+                return Decision::nothing();
+            };
+            if task::is_task(pod) {
+                return self.decide_task(name, &item.key, pod, turn);
+            }
+            let Some(kubelet) = self.by_machine.get_mut(name) else {
+                return Decision::nothing();
+            };
+            if kubelet.is_down() {
+                return Decision::at(after(turn.now, DOWN));
+            }
+            if mirror.is_some() && kubelet.hosted.is_some() {
+                return self.decide_machine(name, turn);
+            }
+            return kubelet.pods.decide(pod, &kubelet.machine, turn);
         }
-        let Some((machine, index)) = self.mirrors.get(&item.key) else {
+        let Some((machine, index)) = mirror else {
             return Decision::nothing();
         };
-        let Some(kubelet) = self.kubelets.get(machine) else {
+        let Some(kubelet) = self.by_machine.get(&machine) else {
             return Decision::nothing();
         };
+        if kubelet.is_down() {
+            return Decision::at(after(turn.now, DOWN));
+        }
         let mirror = turn
             .view
-            .node(machine)
-            .and_then(|node| kubelet.mirror(*index, node, turn.now));
+            .node(&machine)
+            .and_then(|node| kubelet.mirror(index, node, turn.now));
         mirror.map_or_else(Decision::nothing, Decision::request)
+    }
+
+    /// One of Afloat's pods: from now on the machine has insides.
+    fn decide_task(&mut self, name: &str, key: &Key, pod: &Pod, turn: &mut Turn<'_>) -> Decision {
+        let site = self.site.clone();
+        let Some(kubelet) = self.by_machine.get_mut(name) else {
+            return Decision::nothing();
+        };
+        let hosted = kubelet
+            .hosted
+            .get_or_insert_with(|| Hosted::new(&kubelet.machine, &site, turn.now));
+        let _next = hosted.advance(turn.now);
+        self.introduce();
+        let machine = self.decide_machine(name, turn);
+        let Some(kubelet) = self.by_machine.get_mut(name) else {
+            return machine;
+        };
+        if kubelet.is_down() {
+            return machine.and_at(Some(after(turn.now, DOWN)));
+        }
+        let run = kubelet
+            .tasks
+            .entry(key.clone())
+            .or_insert_with(|| TaskRun::new(pod, turn.now));
+        if run.uid != uid(&pod.metadata) {
+            *run = TaskRun::new(pod, turn.now);
+        }
+        let Some(hosted) = &mut kubelet.hosted else {
+            return machine;
+        };
+        let mut decision = run.decide(pod, &kubelet.machine, hosted, turn);
+        decision.requests.extend(machine.requests);
+        let again = [decision.again, machine.again].into_iter().flatten().min();
+        decision.and_at(again)
+    }
+
+    /// What the machine's insides have become, told to the API server by its kubelet.
+    fn decide_machine(&mut self, name: &str, turn: &mut Turn<'_>) -> Decision {
+        let Some(kubelet) = self.by_machine.get_mut(name) else {
+            return Decision::nothing();
+        };
+        let Some(hosted) = &mut kubelet.hosted else {
+            return Decision::nothing();
+        };
+        let next = hosted.advance(turn.now);
+        self.introduce();
+        let Some(kubelet) = self.by_machine.get_mut(name) else {
+            return Decision::nothing();
+        };
+        let requests = kubelet.reflect(turn);
+        Decision::requests(requests).and_at(next)
+    }
+
+    fn introduce(&mut self) {
+        let mut planes: BTreeMap<String, Option<&mut Hosted>> = self
+            .by_machine
+            .iter_mut()
+            .filter(|(_, kubelet)| kubelet.machine.control_plane)
+            .map(|(name, kubelet)| (name.clone(), kubelet.hosted.as_mut()))
+            .collect();
+        hosted::introduce(&mut planes, &self.site);
     }
 }
 
@@ -88,7 +185,7 @@ impl Actor for Kubelets {
     }
 
     fn start(&mut self, queue: &mut Queue) {
-        for name in self.kubelets.keys() {
+        for name in self.by_machine.keys() {
             queue.add(ObjectRef::cluster(Kind::Node, name));
         }
     }
@@ -97,22 +194,33 @@ impl Actor for Kubelets {
         let Some(pod) = change.latest().and_then(Object::as_pod) else {
             return;
         };
-        let Some(kubelet) = node_of(pod).and_then(|node| self.kubelets.get_mut(node)) else {
+        let Some(kubelet) = node_of(pod).and_then(|node| self.by_machine.get_mut(node)) else {
             return;
         };
         let key = Key::of(&pod.metadata);
         if change.new.is_none() {
             kubelet.pods.forget(&key, uid(&pod.metadata));
+            kubelet.tasks.remove(&key);
+            kubelet.told.forget(&key);
         }
         queue.add(ObjectRef::new(Kind::Pod, key));
     }
 
     fn decide(&mut self, item: &ObjectRef, turn: &mut Turn<'_>) -> Decision {
         match item.kind {
-            Kind::Node => match self.kubelets.get_mut(&item.key.name) {
-                Some(kubelet) => kubelet.decide_node(turn),
-                None => Decision::nothing(),
-            },
+            Kind::Node => {
+                let machine = self.decide_machine(&item.key.name, turn);
+                let Some(kubelet) = self.by_machine.get_mut(&item.key.name) else {
+                    return Decision::nothing();
+                };
+                if kubelet.is_down() {
+                    return machine.and_at(Some(after(turn.now, DOWN)));
+                }
+                let mut decision = kubelet.decide_node(turn);
+                decision.requests.extend(machine.requests);
+                let again = [decision.again, machine.again].into_iter().flatten().min();
+                decision.and_at(again)
+            }
             Kind::Pod => self.decide_pod(item, turn),
             _ => Decision::nothing(),
         }
@@ -129,7 +237,17 @@ impl Kubelet {
             renew_at: None,
             report_at: None,
             pods: pod::Pods::default(),
+            hosted: None,
+            tasks: BTreeMap::new(),
+            told: parts::Told::default(),
         }
+    }
+
+    /// Nothing is heard from a kubelet that does not run.
+    fn is_down(&self) -> bool {
+        self.hosted
+            .as_ref()
+            .is_some_and(|hosted| !hosted.host.kubelet_running())
     }
 
     fn decide_node(&mut self, turn: &mut Turn<'_>) -> Decision {

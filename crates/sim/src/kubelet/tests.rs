@@ -43,7 +43,7 @@ fn next_write(stage: &mut Stage<Kubelets>, name: &str) -> Vec<Request> {
 #[test]
 fn a_kubelet_registers_once_brings_its_static_pods_and_renews_its_lease() {
     let machine = machine(true);
-    let mut stage = Stage::new(Kubelets::new([machine.clone()]));
+    let mut stage = Stage::new(Kubelets::new([machine.clone()], Site::new("v1.35.4", &[], 1.0)));
     let first = stage.look(Kind::Node, "", "cp-1");
     assert_eq!((first.requests.len(), &first.requests[0].verb), (1, &Verb::Create));
 
@@ -94,7 +94,7 @@ fn a_kubelet_registers_once_brings_its_static_pods_and_renews_its_lease() {
 
 #[test]
 fn a_pod_sets_up_runs_its_init_containers_in_order_and_gets_ready() {
-    let mut stage = Stage::new(Kubelets::new([machine(false)]));
+    let mut stage = Stage::new(Kubelets::new([machine(false)], Site::new("v1.35.4", &[], 1.0)));
     let mut value = pod("web-0", "worker-1", false, None);
     value["spec"]["initContainers"] = json!([{ "name": "one", "image": "i" }, { "name": "two", "image": "i" }]);
     value["status"] = json!({ "phase": "Pending" });
@@ -135,7 +135,7 @@ fn a_pod_sets_up_runs_its_init_containers_in_order_and_gets_ready() {
 
 #[test]
 fn a_deleted_pod_gets_its_time_and_then_goes() {
-    let mut stage = Stage::new(Kubelets::new([machine(false)]));
+    let mut stage = Stage::new(Kubelets::new([machine(false)], Site::new("v1.35.4", &[], 1.0)));
     let mut value = pod("web-0", "worker-1", true, None);
     value["metadata"]["deletionTimestamp"] = "2026-11-15T12:00:30Z".into();
     value["metadata"]["deletionGracePeriodSeconds"] = 30.into();
@@ -156,7 +156,7 @@ fn a_deleted_pod_gets_its_time_and_then_goes() {
 
 #[test]
 fn a_pod_held_by_a_finalizer_is_left_alone_after_its_last_word() {
-    let mut stage = Stage::new(Kubelets::new([machine(false)]));
+    let mut stage = Stage::new(Kubelets::new([machine(false)], Site::new("v1.35.4", &[], 1.0)));
     let mut value = pod("web-0", "worker-1", false, None);
     value["metadata"]["deletionTimestamp"] = "2026-11-15T12:00:00Z".into();
     value["metadata"]["deletionGracePeriodSeconds"] = 0.into();
@@ -168,7 +168,7 @@ fn a_pod_held_by_a_finalizer_is_left_alone_after_its_last_word() {
 
 #[test]
 fn batch_work_ends_and_a_mirror_pod_comes_back() {
-    let mut stage = Stage::new(Kubelets::new([machine(true)]));
+    let mut stage = Stage::new(Kubelets::new([machine(true)], Site::new("v1.35.4", &[], 1.0)));
     let mut value = pod("import-1", "cp-1", true, None);
     value["spec"]["restartPolicy"] = "Never".into();
     stage.put(Kind::Pod, value);
@@ -190,7 +190,7 @@ fn batch_work_ends_and_a_mirror_pod_comes_back() {
 
 #[test]
 fn a_pod_address_is_free_again_when_its_pod_is_gone() {
-    let mut stage = Stage::new(Kubelets::new([machine(false)]));
+    let mut stage = Stage::new(Kubelets::new([machine(false)], Site::new("v1.35.4", &[], 1.0)));
     let address = |stage: &mut Stage<Kubelets>, name: &str| {
         let mut value = pod(name, "worker-1", false, None);
         value["status"] = json!({ "phase": "Pending" });

@@ -1,0 +1,125 @@
+//! What a kubelet tells of its machine once somebody works on it: its own version, and the static pods as they really are. A
+//! static pod whose image changed gets a new mirror, as upstream; one that restarted gets a new start time.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::{Value, json};
+
+use super::Kubelet;
+use crate::actor::Turn;
+use crate::events::second;
+use crate::host::StaticPart;
+use crate::object::{Key, Kind};
+use crate::request::Request;
+
+/// What was last told of each static pod: whether it is ready, and since when it runs.
+#[derive(Debug, Default)]
+pub(super) struct Told(BTreeMap<Key, (bool, Option<Timestamp>)>);
+
+impl Told {
+    pub fn forget(&mut self, key: &Key) {
+        self.0.remove(key);
+    }
+}
+
+impl Kubelet {
+    /// The requests that bring the API server's picture of the machine up to date.
+    pub(super) fn reflect(&mut self, turn: &Turn<'_>) -> Vec<Request> {
+        let Some(hosted) = self.hosted.as_ref().filter(|hosted| hosted.host.kubelet_running()) else {
+            return Vec::new();
+        };
+        let mut requests = Vec::new();
+        let version = hosted.host.kubelet_version().map(str::to_owned);
+        let mut parts = hosted.host.static_parts();
+        for part in &mut parts {
+            part.started_at = hosted.outside(part.started_at);
+        }
+        if let Some(version) = version.filter(|version| *version != self.machine.version)
+            && let Some(node) = turn.view.node(&self.machine.name)
+        {
+            self.machine.version = version;
+            requests.push(self.report(node, true, turn.now));
+        }
+        for index in 0..self.machine.static_pods.len() {
+            requests.extend(self.reflect_part(index, &parts, turn));
+        }
+        requests
+    }
+
+    fn reflect_part(&mut self, index: usize, parts: &[StaticPart], turn: &Turn<'_>) -> Option<Request> {
+        let static_pod = self.machine.static_pods.get(index)?;
+        let key = Key::new("kube-system", static_pod.name_on(&self.machine));
+        let part = parts.iter().find(|part| part.name == static_pod.component);
+        let image = part.map(|part| with_tag(&static_pod.image, &part.version));
+        let pod = turn.view.pods.get(&key)?;
+        if let Some(image) = image.filter(|image| image_of(pod) != Some(image.as_str())) {
+            self.machine.static_pods.get_mut(index)?.image = image;
+            self.told.forget(&key);
+            return Some(Request::delete(Kind::Pod, &pod.metadata, Some(0)).best_effort());
+        }
+        let now = (part.is_some_and(|part| part.ready), part.map(|part| part.started_at));
+        if self.told.0.get(&key) == Some(&now) {
+            return None;
+        }
+        self.told.0.insert(key, now);
+        let status = part_status(pod, &self.machine.address, now, turn.now);
+        Some(Request::patch_status(Kind::Pod, &pod.metadata, &status))
+    }
+}
+
+fn image_of(pod: &Pod) -> Option<&str> {
+    pod.spec.as_ref()?.containers.first()?.image.as_deref()
+}
+
+fn with_tag(image: &str, tag: &str) -> String {
+    let name = image.rsplit_once(':').map_or(image, |(name, _)| name);
+    format!("{name}:{tag}")
+}
+
+fn part_status(pod: &Pod, address: &str, (ready, started): (bool, Option<Timestamp>), now: Timestamp) -> Value {
+    let word = if ready { "True" } else { "False" };
+    let conditions: Vec<Value> = [
+        "PodReadyToStartContainers",
+        "Initialized",
+        "Ready",
+        "ContainersReady",
+        "PodScheduled",
+    ]
+    .iter()
+    .map(|kind| {
+        let holds = if kind.ends_with("Ready") { word } else { "True" };
+        json!({ "type": kind, "status": holds, "lastProbeTime": null, "lastTransitionTime": second(now) })
+    })
+    .collect();
+    let state = match started {
+        Some(started) => json!({ "running": { "startedAt": second(started) } }),
+        None => json!({ "waiting": { "reason": "ContainerCreating" } }),
+    };
+    let containers: Vec<Value> = pod
+        .spec
+        .iter()
+        .flat_map(|spec| &spec.containers)
+        .map(|container| {
+            json!({
+                "name": container.name,
+                "image": container.image,
+                "imageID": "",
+                "restartCount": 0,
+                "ready": ready,
+                "started": started.is_some(),
+                "state": state,
+            })
+        })
+        .collect();
+    let running = if started.is_some() { "Running" } else { "Pending" };
+    json!({
+        "phase": running,
+        "hostIP": address,
+        "podIP": address,
+        "startTime": second(started.unwrap_or(now)),
+        "conditions": conditions,
+        "containerStatuses": containers,
+    })
+}
