@@ -9,6 +9,7 @@ use kube::core::DeserializeGuard;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
+use strum::IntoEnumIterator as _;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -32,9 +33,15 @@ pub struct Feed {
 impl Feed {
     /// Starts to watch everything, for an operator that runs in the namespace `home`.
     pub fn start(client: &Client, home: &str) -> Self {
+        Self::only(client, home, &Kind::iter().collect::<Vec<_>>())
+    }
+
+    /// Starts to watch these kinds only, for somebody who needs no more and would not read a hundred thousand pods for it.
+    pub fn only(client: &Client, home: &str, kinds: &[Kind]) -> Self {
         let (sender, news) = mpsc::channel(CHANNEL);
         let mut starter = Starter {
             client: client.clone(),
+            kinds: kinds.to_vec(),
             sender,
             watches: JoinSet::new(),
         };
@@ -78,6 +85,7 @@ type Reduce<K> = fn(K) -> Result<Object, Unreadable>;
 
 struct Starter {
     client: Client,
+    kinds: Vec<Kind>,
     sender: mpsc::Sender<News>,
     watches: JoinSet<()>,
 }
@@ -116,6 +124,9 @@ impl Starter {
     ) where
         K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + 'static,
     {
+        if !self.kinds.contains(&kind) {
+            return;
+        }
         let sender = self.sender.clone();
         self.watches.spawn(async move {
             let stream = watcher(api, config).default_backoff();
