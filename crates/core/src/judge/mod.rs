@@ -83,7 +83,7 @@ fn over(phase: Phase) -> bool {
 }
 
 /// A control plane can be undone until the first worker has started: its kubelets would be newer than the API server.
-pub(crate) fn undo_refused(view: &View, standing: Standing<'_>) -> Option<String> {
+pub fn undo_refused(view: &View, standing: Standing<'_>) -> Option<String> {
     if standing.upgrade.spec.role == NodeRole::Worker {
         return None;
     }
