@@ -1,5 +1,7 @@
 //! What people can write on the command line, and the help they get. Only commands that work are here.
 
+pub mod people;
+
 use afloat_sim::scenario::Scenario;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
@@ -8,6 +10,9 @@ use std::path::PathBuf;
 /// The text under `afloat --help`.
 const EXAMPLES: &str = "\
 Examples:
+  afloat upgrade --to v1.36.3          upgrade the cluster of your kubeconfig in place, and follow it
+  afloat status                        where it is; explain: why it does not move
+  afloat pause | resume | abort        hold it, let it go on, end it
   afloat sandbox                       watch a simulated cluster come up
   afloat sandbox --serve               the same, for kubectl: prints the KUBECONFIG line to copy
   afloat sandbox --once -o json        print its state once, for scripts
@@ -35,6 +40,33 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Upgrade a cluster in place: look, ask, begin, follow
+    #[command(after_help = people::UPGRADE_EXAMPLES)]
+    Upgrade(Box<people::Upgrade>),
+    /// Where an upgrade is, node by node
+    #[command(after_help = people::STATUS_EXAMPLES)]
+    Status(people::Status),
+    /// Why an upgrade does not move, and what frees it
+    #[command(after_help = people::EXPLAIN_EXAMPLES)]
+    Explain(people::Explain),
+    /// Hold an upgrade, or one node of it
+    #[command(after_help = people::PAUSE_EXAMPLES)]
+    Pause(people::Hold),
+    /// Let an upgrade, or one node of it, go on
+    #[command(after_help = people::PAUSE_EXAMPLES)]
+    Resume(people::Hold),
+    /// Put a node back as it was and take it last
+    #[command(after_help = people::WISH_EXAMPLES)]
+    Defer(people::Wish),
+    /// Undo the upgrade of a node
+    #[command(after_help = people::WISH_EXAMPLES)]
+    Rollback(people::Wish),
+    /// End an upgrade: nodes in flight are put back
+    #[command(after_help = people::WISH_EXAMPLES)]
+    Abort(people::Abort),
+    /// Run the operator
+    #[command(after_help = people::CONTROLLER_EXAMPLES)]
+    Controller(people::Controller),
     /// A simulated cluster with an API server of its own, in this process
     #[command(after_help = SANDBOX_EXAMPLES)]
     Sandbox(Sandbox),

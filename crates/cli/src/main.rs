@@ -2,10 +2,25 @@
 //! What a command does lives in its own module.
 
 mod args;
+mod board;
+mod cluster;
+#[cfg(test)]
+mod commands_tests;
+mod controller;
+mod follow;
+mod hold;
 mod picture;
+mod preflight;
 mod problem;
 mod sandbox;
+mod screen;
+mod status;
+mod table;
 mod terminal;
+#[cfg(test)]
+mod testing;
+mod upgrade;
+mod which;
 
 use args::{Cli, Command, VersionOutput};
 use clap::{CommandFactory as _, Parser as _};
@@ -19,7 +34,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     let cli = Cli::parse();
     match run(cli.command) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => ExitCode::from(code as u8),
         Err(error) => {
             let code = error
                 .downcast_ref::<Problem>()
@@ -33,25 +48,36 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> anyhow::Result<()> {
-    start_logging();
+fn run(command: Command) -> anyhow::Result<Code> {
+    start_logging(matches!(command, Command::Controller(_)));
     match command {
         Command::Completion { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "afloat", &mut std::io::stdout());
-            Ok(())
+            Ok(Code::Done)
         }
         Command::Version { output } => {
             print_version(output)?;
-            Ok(())
+            Ok(Code::Done)
         }
-        Command::Sandbox(arguments) => {
-            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-            let result = runtime.block_on(sandbox::run(arguments));
-            // Watches that are still open hold nothing anyone waits for.
-            runtime.shutdown_background();
-            Ok(result?)
-        }
+        Command::Sandbox(arguments) => wait(async { sandbox::run(arguments).await.map(|()| Code::Done) }),
+        Command::Upgrade(arguments) => wait(upgrade::run(*arguments)),
+        Command::Status(arguments) => wait(status::run(arguments)),
+        Command::Explain(arguments) => wait(status::run_explain(arguments)),
+        Command::Pause(arguments) => wait(hold::run_pause(arguments)),
+        Command::Resume(arguments) => wait(hold::run_resume(arguments)),
+        Command::Defer(arguments) => wait(hold::run_defer(arguments)),
+        Command::Rollback(arguments) => wait(hold::run_rollback(arguments)),
+        Command::Abort(arguments) => wait(hold::run_abort(arguments)),
+        Command::Controller(arguments) => wait(controller::run(arguments)),
     }
+}
+
+fn wait(work: impl Future<Output = Result<Code, Problem>>) -> anyhow::Result<Code> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let result = runtime.block_on(work);
+    // Watches that are still open hold nothing anyone waits for.
+    runtime.shutdown_background();
+    Ok(result?)
 }
 
 fn print_version(output: VersionOutput) -> Result<(), serde_json::Error> {
@@ -67,12 +93,16 @@ fn print_version(output: VersionOutput) -> Result<(), serde_json::Error> {
     Ok(())
 }
 
-/// Logs are for finding faults in afloat itself: off unless `AFLOAT_LOG` asks for them.
-fn start_logging() {
-    if let Ok(filter) = tracing_subscriber::EnvFilter::try_from_env("AFLOAT_LOG") {
-        tracing_subscriber::fmt()
-            .with_env_filter(filter)
-            .with_writer(std::io::stderr)
-            .init();
-    }
+/// Logs are for finding faults in afloat itself: off unless `AFLOAT_LOG` asks for them. A server tells what it does.
+fn start_logging(server: bool) {
+    let asked = tracing_subscriber::EnvFilter::try_from_env("AFLOAT_LOG");
+    let filter = match asked {
+        Ok(filter) => filter,
+        Err(_) if server => tracing_subscriber::EnvFilter::new("info"),
+        Err(_) => return,
+    };
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .init();
 }

@@ -6,9 +6,16 @@ use std::fmt;
 /// The exit codes people and scripts can rely on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
+    Done = 0,
     Failed = 1,
     BadUsage = 2,
+    /// Refused by the preflight; nothing was changed.
+    Refused = 3,
     StillGoingOn = 4,
+    /// A person holds it.
+    Paused = 5,
+    /// The person stopped looking; what is going on goes on.
+    Detached = 130,
 }
 
 /// Something that could not be done.
@@ -17,7 +24,7 @@ pub struct Problem {
     pub code: Code,
     what: String,
     because: Vec<String>,
-    help: Option<String>,
+    help: Vec<String>,
 }
 
 impl Problem {
@@ -26,7 +33,7 @@ impl Problem {
             code,
             what: what.into(),
             because: Vec::new(),
-            help: None,
+            help: Vec::new(),
         }
     }
 
@@ -48,10 +55,10 @@ impl Problem {
         self
     }
 
-    /// What to do about it, best as a command.
+    /// What to do about it, best as a command. Each further one is another way.
     #[must_use]
     pub fn help(mut self, help: impl Into<String>) -> Self {
-        self.help = Some(help.into());
+        self.help.push(help.into());
         self
     }
 }
@@ -62,8 +69,9 @@ impl fmt::Display for Problem {
         for reason in &self.because {
             write!(f, "\n  {reason}")?;
         }
-        if let Some(help) = &self.help {
-            write!(f, "\n  help: {help}")?;
+        for (index, help) in self.help.iter().enumerate() {
+            let head = if index == 0 { "help:" } else { "     " };
+            write!(f, "\n  {head} {help}")?;
         }
         Ok(())
     }
@@ -80,8 +88,9 @@ mod tests {
         let source = std::io::Error::other("address in use");
         let problem = Problem::new(Code::Failed, "cannot listen on 127.0.0.1:80")
             .source(&source)
-            .help("choose another port");
-        let text = "error: cannot listen on 127.0.0.1:80\n  address in use\n  help: choose another port";
+            .help("choose another port")
+            .help("end what listens there");
+        let text = "error: cannot listen on 127.0.0.1:80\n  address in use\n  help: choose another port\n        end what listens there";
         assert_eq!(problem.to_string(), text);
     }
 }

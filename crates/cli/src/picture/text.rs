@@ -2,6 +2,7 @@
 //! Fits the width it is given and, when asked to, the height.
 
 use super::{BudgetRow, EventRow, NodeRow, Picture};
+use crate::table::{self, Cell, Tone, cut, pad, paint, plain};
 use jiff::tz::TimeZone;
 
 /// How to lay out.
@@ -15,34 +16,12 @@ pub struct Layout {
     pub height: Option<usize>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Tone {
-    Plain,
-    Heading,
-    Good,
-    Careful,
-    Bad,
-}
-
-/// A piece of text whose tone is lost where colour is not wanted; the words carry the meaning.
-struct Cell {
-    text: String,
-    tone: Tone,
-}
-
-fn plain(text: impl Into<String>) -> Cell {
-    Cell {
-        text: text.into(),
-        tone: Tone::Plain,
-    }
-}
-
 /// The whole picture as lines.
 pub fn lines(picture: &Picture, layout: Layout) -> Vec<String> {
     let mut lines = heading(picture, layout);
-    let budgets = table(&budget_cells(&picture.budgets), layout);
+    let budgets = table::table(&budget_cells(&picture.budgets), layout.width, layout.colour);
     let events = event_lines(&picture.events, layout);
-    let nodes = table(&node_cells(&picture.nodes, layout.wide), layout);
+    let nodes = table::table(&node_cells(&picture.nodes, layout.wide), layout.width, layout.colour);
     let Some(height) = layout.height else {
         lines.push(String::new());
         lines.extend(nodes);
@@ -213,77 +192,4 @@ fn event_lines(events: &[EventRow], layout: Layout) -> Vec<String> {
 /// The time of day where the reader is.
 pub fn clock(time: jiff::Timestamp) -> String {
     time.to_zoned(TimeZone::system()).strftime("%H:%M:%S").to_string()
-}
-
-/// Rows with columns aligned, two blanks before each.
-fn table(rows: &[Vec<Cell>], layout: Layout) -> Vec<String> {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let length = |row: &Vec<Cell>, column: usize| row.get(column).map_or(0, |cell| cell.text.chars().count());
-    let widths: Vec<usize> = (0..columns)
-        .map(|column| rows.iter().map(|row| length(row, column)).max().unwrap_or(0))
-        .collect();
-    rows.iter()
-        .map(|row| {
-            let mut line = String::new();
-            let mut used = 0;
-            for (cell, width) in row.iter().zip(&widths) {
-                if used + 2 >= layout.width || *width == 0 {
-                    continue;
-                }
-                let text = cut(&cell.text, layout.width - used - 2);
-                let padded = pad(&text, (*width).min(layout.width - used - 2));
-                used += 2 + padded.chars().count();
-                line.push_str("  ");
-                line.push_str(&paint(&padded, cell.tone, layout.colour));
-            }
-            line.trim_end().to_owned()
-        })
-        .collect()
-}
-
-fn pad(text: &str, width: usize) -> String {
-    format!("{text:width$}")
-}
-
-/// At most `width` characters, the last one an ellipsis when something is missing.
-fn cut(text: &str, width: usize) -> String {
-    if text.chars().count() <= width {
-        return text.to_owned();
-    }
-    let mut short: String = text.chars().take(width.saturating_sub(1)).collect();
-    short.push('…');
-    short
-}
-
-fn paint(text: &str, tone: Tone, colour: bool) -> String {
-    let code = match tone {
-        Tone::Plain => "",
-        Tone::Heading => "1",
-        Tone::Good => "32",
-        Tone::Careful => "33",
-        Tone::Bad => "31",
-    };
-    if colour && !code.is_empty() {
-        format!("\u{1b}[{code}m{text}\u{1b}[0m")
-    } else {
-        text.to_owned()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cut_never_exceeds_the_width() {
-        assert_eq!(cut("worker-1", 20), "worker-1");
-        assert_eq!(cut("worker-1", 5), "work…");
-        assert_eq!(cut("ä–ö", 2), "ä…");
-    }
-
-    #[test]
-    fn colour_is_only_paint() {
-        assert_eq!(paint("Ready", Tone::Good, false), "Ready");
-        assert_eq!(paint("Ready", Tone::Good, true), "\u{1b}[32mReady\u{1b}[0m");
-    }
 }

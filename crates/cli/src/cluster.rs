@@ -1,0 +1,208 @@
+//! The cluster a command is about: how it is reached, what it looks like now, and how that is kept true while somebody looks.
+//! Everything is read by the operator's own watches, so that both see the same.
+
+use crate::args::people::Place;
+use crate::problem::{Code, Problem};
+use afloat_api::ClusterUpgrade;
+use afloat_core::view::View;
+use afloat_operator::clients::{CALL_LIMIT, CallError, Clients, bounded};
+use afloat_operator::snapshot::feed::Feed;
+use afloat_operator::snapshot::{Keeper, Kind, News};
+use jiff::Timestamp;
+use kube::api::ListParams;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client};
+use strum::IntoEnumIterator as _;
+
+/// What the status of an upgrade is made of; pods and workloads, of which there may be very many, are not.
+const FEW: &[Kind] = &[
+    Kind::Node,
+    Kind::ClusterUpgrade,
+    Kind::ControlPlaneKubeadmUpgrade,
+    Kind::WorkersKubeadmUpgrade,
+    Kind::NodeKubeadmUpgrade,
+    Kind::VirtualIpLease,
+    Kind::UpgradeLock,
+];
+
+/// How much of a cluster is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Nodes and upgrades.
+    Upgrades,
+    /// Everything the core decides by.
+    Everything,
+}
+
+impl Scope {
+    fn kinds(self) -> Vec<Kind> {
+        match self {
+            Self::Upgrades => FEW.to_vec(),
+            Self::Everything => Kind::iter().collect(),
+        }
+    }
+}
+
+/// A cluster that answers and knows Afloat.
+#[derive(Clone)]
+pub struct Cluster {
+    pub client: Client,
+    /// The operator's namespace.
+    pub home: String,
+}
+
+impl Cluster {
+    pub async fn connect(place: &Place) -> Result<Self, Problem> {
+        let config = config(place).await?;
+        let server = config.cluster_url.to_string();
+        let clients = Clients::new(config).map_err(|error| unreachable(&server).source(&error))?;
+        let cluster = Self::of(clients.api, &place.namespace);
+        cluster.greet(&server).await?;
+        Ok(cluster)
+    }
+
+    pub fn of(client: Client, home: &str) -> Self {
+        Self {
+            client,
+            home: home.to_owned(),
+        }
+    }
+
+    /// One small question, so that what is wrong is said in one place and in words.
+    async fn greet(&self, server: &str) -> Result<(), Problem> {
+        let asked = bounded(self.upgrades().list(&ListParams::default().limit(1))).await;
+        let Err(error) = asked else {
+            return Ok(());
+        };
+        Err(match &error {
+            CallError::Refused(kube::Error::Api(status)) if status.code == 404 => Problem::new(
+                Code::Failed,
+                format!("Afloat is not installed in the cluster at {server}"),
+            )
+            .because("it knows no ClusterUpgrade of afloat.dev")
+            .help("kubectl apply -f deploy/crds")
+            .help("another cluster: --kubeconfig FILE, --context NAME"),
+            CallError::Refused(kube::Error::Api(status)) if status.code == 401 => {
+                Problem::new(Code::Failed, format!("the cluster at {server} does not know you"))
+                    .because(status.message.clone())
+                    .help("log in again, or name another kubeconfig: --kubeconfig FILE")
+            }
+            CallError::Refused(kube::Error::Api(status)) if status.code == 403 => Problem::new(
+                Code::Failed,
+                format!("you may not read upgrades in the namespace {}", self.home),
+            )
+            .because(status.message.clone())
+            .help(format!(
+                "kubectl -n {} auth can-i list clusterupgrades.afloat.dev",
+                self.home
+            )),
+            _ => unreachable(server).source(&error),
+        })
+    }
+
+    pub fn upgrades(&self) -> Api<ClusterUpgrade> {
+        Api::namespaced(self.client.clone(), &self.home)
+    }
+
+    /// The cluster as it is now.
+    pub async fn look(&self, scope: Scope) -> Result<Live, Problem> {
+        Live::start(self, scope).await
+    }
+}
+
+/// Where the cluster is and who asks.
+pub async fn config(place: &Place) -> Result<kube::Config, Problem> {
+    let options = KubeConfigOptions {
+        context: place.context.clone(),
+        ..KubeConfigOptions::default()
+    };
+    let found = match (&place.kubeconfig, &place.context) {
+        (Some(file), _) => {
+            let read = Kubeconfig::read_from(file).map_err(|error| {
+                Problem::new(Code::BadUsage, format!("cannot read the kubeconfig {}", file.display())).source(&error)
+            })?;
+            kube::Config::from_custom_kubeconfig(read, &options).await
+        }
+        (None, Some(_)) => kube::Config::from_kubeconfig(&options).await,
+        (None, None) => {
+            return kube::Config::infer().await.map_err(|error| {
+                Problem::new(Code::BadUsage, "no cluster is named")
+                    .source(&error)
+                    .help("export KUBECONFIG=FILE, or --kubeconfig FILE")
+                    .help("to try it without a cluster: afloat sandbox")
+            });
+        }
+    };
+    found.map_err(|error| {
+        Problem::new(Code::BadUsage, "the kubeconfig names no cluster that can be used")
+            .source(&error)
+            .help("kubectl config get-contexts")
+    })
+}
+
+pub fn unreachable(server: &str) -> Problem {
+    Problem::new(Code::Failed, format!("the cluster at {server} does not answer"))
+        .help("kubectl get --raw /readyz")
+        .help("another cluster: --kubeconfig FILE, --context NAME")
+}
+
+/// A view of the cluster that follows it.
+pub struct Live {
+    feed: Feed,
+    keeper: Keeper,
+    /// Since when the API server does not answer.
+    silent_since: Option<Timestamp>,
+}
+
+impl Live {
+    async fn start(cluster: &Cluster, scope: Scope) -> Result<Self, Problem> {
+        let kinds = scope.kinds();
+        let mut live = Self {
+            feed: Feed::only(&cluster.client, &cluster.home, &kinds),
+            keeper: Keeper::new(&cluster.home),
+            silent_since: None,
+        };
+        while !live.keeper.complete(kinds.iter().copied()) {
+            match tokio::time::timeout(CALL_LIMIT, live.feed.next()).await {
+                Ok(Some(News::Interrupted { kind, problem })) => {
+                    return Err(Problem::new(Code::Failed, format!("cannot list {}s", kind.word())).because(problem));
+                }
+                Ok(Some(news)) => {
+                    live.keeper.take(news);
+                }
+                Ok(None) | Err(_) => {
+                    return Err(Problem::new(Code::Failed, "the cluster stopped answering half-way")
+                        .help("kubectl get --raw /readyz"));
+                }
+            }
+        }
+        Ok(live)
+    }
+
+    pub fn view(&self) -> &View {
+        self.keeper.view()
+    }
+
+    pub fn silent_since(&self) -> Option<Timestamp> {
+        self.silent_since
+    }
+
+    /// Waits until something was told and takes in all that was. `false` once nothing more comes.
+    pub async fn changed(&mut self) -> bool {
+        let Some(first) = self.feed.next().await else {
+            return false;
+        };
+        let mut next = Some(first);
+        while let Some(news) = next {
+            match &news {
+                News::Interrupted { .. } => {
+                    self.silent_since.get_or_insert_with(Timestamp::now);
+                }
+                _ => self.silent_since = None,
+            }
+            self.keeper.take(news);
+            next = self.feed.ready();
+        }
+        true
+    }
+}

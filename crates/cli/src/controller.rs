@@ -1,0 +1,46 @@
+//! `afloat controller`: the operator as a process of its own. What it does lives in `afloat-operator`.
+
+use crate::args::people::Controller;
+use crate::cluster;
+use crate::problem::{Code, Problem};
+use crate::screen::interrupted;
+use afloat_operator::clients::Clients;
+use afloat_operator::clock::SystemClock;
+use afloat_operator::metrics::Metrics;
+use afloat_operator::mind::Core;
+use afloat_operator::prober::HttpsProber;
+use afloat_operator::{OperatorConfig, OperatorError};
+use std::sync::Arc;
+
+pub async fn run(arguments: Controller) -> Result<Code, Problem> {
+    let config = cluster::config(&arguments.place).await?;
+    let server = config.cluster_url.to_string();
+    let prober = HttpsProber::new(&config);
+    let clients = Clients::new(config).map_err(|error| cluster::unreachable(&server).source(&error))?;
+    let operator = OperatorConfig {
+        clients,
+        home: arguments.place.namespace,
+        identity: identity(),
+        clock: Arc::new(SystemClock),
+        mind: Arc::new(Core),
+        prober: Arc::new(prober),
+        listen: Some(arguments.listen),
+        leader_election: !arguments.no_leader_election,
+        metrics: Metrics::default(),
+    };
+    let ended = afloat_operator::run(operator, interrupted()).await;
+    ended.map(|()| Code::Done).map_err(|error| {
+        let problem = Problem::new(Code::Failed, "the operator ended").source(&error);
+        match error {
+            OperatorError::Listen { .. } => problem.help("afloat controller --listen 127.0.0.1:0"),
+            OperatorError::Lost(_) => problem.help("nothing is lost: start it again, another one works meanwhile"),
+        }
+    })
+}
+
+/// Tells this process from other operators: the name of the pod, and the process beside it, for a pod that was restarted.
+fn identity() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = std::env::var("POD_NAME").unwrap_or_else(|_| host.trim().to_owned());
+    format!("{host}-{}", std::process::id())
+}
