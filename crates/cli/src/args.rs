@@ -22,10 +22,12 @@ Exit codes: 0 done, 1 failed, 2 bad usage, 3 refused by preflight, 4 timed out b
 
 const SANDBOX_EXAMPLES: &str = "\
 Examples:
-  afloat sandbox                                     3 control planes, 5 workers, shown live until Ctrl-C
-  afloat sandbox --workers 20 --speed 5              a bigger one, five times as quick
-  afloat sandbox --serve --kubeconfig sandbox.yaml   for kubectl: export KUBECONFIG=sandbox.yaml
-  afloat sandbox --scenario stuck-pdb --once         a cluster with a budget that allows nothing
+  afloat sandbox                                     3 control planes, 5 workers, upgraded in place before your eyes
+  afloat sandbox --nodes 3+20 --speed 50             a bigger one, quicker
+  afloat sandbox --from v1.33.2 --to v1.36.3         control planes hop by hop, workers once
+  afloat sandbox --faults operator-killed            the operator is killed again and again meanwhile
+  afloat sandbox --scenario stuck-pdb --serve        for afloat upgrade, status and explain in another shell
+  afloat sandbox --once                              print the cluster and end
   afloat sandbox --list-scenarios                    what there is to choose from
 
 Nothing leaves this machine and nothing is left on it: the cluster lives in the memory of this process.";
@@ -109,6 +111,18 @@ pub struct Sandbox {
     /// Workers [default: as the scenario has it, usually 5]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=5000))]
     pub workers: Option<u32>,
+    /// Both at once, as 3+5
+    #[arg(long, value_name = "N+N", value_parser = nodes, conflicts_with_all = ["control_planes", "workers"])]
+    pub nodes: Option<(u32, u32)>,
+    /// The version the cluster has [default: v1.35.4]
+    #[arg(long, value_name = "VERSION", value_parser = version)]
+    pub from: Option<String>,
+    /// The version to upgrade it to [default: v1.36.3; with --serve nothing is begun unless this is given]
+    #[arg(long, value_name = "VERSION", value_parser = version)]
+    pub to: Option<String>,
+    /// What goes wrong on purpose
+    #[arg(long, value_name = "FAULT", value_enum, value_delimiter = ',')]
+    pub faults: Vec<crate::sandbox::upgrade::Fault>,
     /// The kind of cluster to make
     #[arg(long, value_name = "NAME", default_value = "default", value_parser = scenario)]
     pub scenario: Scenario,
@@ -130,7 +144,7 @@ pub struct Sandbox {
     /// Dice of the simulation: the same seed, the same names and durations [default: 1]
     #[arg(long, value_name = "N", default_value_t = 1, hide_default_value = true)]
     pub seed: u64,
-    /// How many times as quick as life pods and machines are [default: 1, with --once 20]
+    /// How many times as quick as life pods and machines are [default: 20, with --serve 1]
     #[arg(long, value_name = "X", value_parser = speed)]
     pub speed: Option<f64>,
     /// How to print the state
@@ -143,6 +157,22 @@ fn scenario(text: &str) -> Result<Scenario, String> {
         let names: Vec<&str> = Scenario::ALL.iter().map(|scenario| scenario.name()).collect();
         format!("there is no such scenario; choose one of {}", names.join(", "))
     })
+}
+
+fn nodes(text: &str) -> Result<(u32, u32), String> {
+    let help = || "two numbers are needed, control planes and workers, like 3+5".to_owned();
+    let (control_planes, workers) = text.split_once('+').ok_or_else(help)?;
+    let number = |text: &str| text.trim().parse::<u32>().map_err(|_| help());
+    match (number(control_planes)?, number(workers)?) {
+        (1..=9, workers @ 0..=5000) => Ok((number(control_planes)?, workers)),
+        _ => Err("1 to 9 control planes and up to 5000 workers are possible".to_owned()),
+    }
+}
+
+fn version(text: &str) -> Result<String, String> {
+    text.parse::<afloat_core::KubernetesVersion>()
+        .map(|version| version.to_string())
+        .map_err(|error| error.to_string())
 }
 
 fn speed(text: &str) -> Result<f64, String> {

@@ -1,6 +1,6 @@
 //! `afloat controller`: the operator as a process of its own. What it does lives in `afloat-operator`.
 
-use crate::args::people::Controller;
+use crate::args::people::{Controller, Probe};
 use crate::cluster;
 use crate::problem::{Code, Problem};
 use crate::screen::interrupted;
@@ -8,22 +8,26 @@ use afloat_operator::clients::Clients;
 use afloat_operator::clock::SystemClock;
 use afloat_operator::metrics::Metrics;
 use afloat_operator::mind::Core;
-use afloat_operator::prober::HttpsProber;
+use afloat_operator::prober::{HttpsProber, MirrorProber, Prober};
 use afloat_operator::{OperatorConfig, OperatorError};
 use std::sync::Arc;
 
 pub async fn run(arguments: Controller) -> Result<Code, Problem> {
     let config = cluster::config(&arguments.place).await?;
     let server = config.cluster_url.to_string();
-    let prober = HttpsProber::new(&config);
+    let endpoints = HttpsProber::new(&config);
     let clients = Clients::new(config).map_err(|error| cluster::unreachable(&server).source(&error))?;
+    let prober: Arc<dyn Prober> = match arguments.probe {
+        Probe::Endpoints => Arc::new(endpoints),
+        Probe::Mirrors => Arc::new(MirrorProber::new(clients.api.clone())),
+    };
     let operator = OperatorConfig {
         clients,
         home: arguments.place.namespace,
         identity: identity(),
         clock: Arc::new(SystemClock),
         mind: Arc::new(Core),
-        prober: Arc::new(prober),
+        prober,
         listen: Some(arguments.listen),
         leader_election: !arguments.no_leader_election,
         metrics: Metrics::default(),

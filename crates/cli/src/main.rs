@@ -59,7 +59,7 @@ fn run(command: Command) -> anyhow::Result<Code> {
             print_version(output)?;
             Ok(Code::Done)
         }
-        Command::Sandbox(arguments) => wait(async { sandbox::run(arguments).await.map(|()| Code::Done) }),
+        Command::Sandbox(arguments) => wait(sandbox::run(arguments)),
         Command::Upgrade(arguments) => wait(upgrade::run(*arguments)),
         Command::Status(arguments) => wait(status::run(arguments)),
         Command::Explain(arguments) => wait(status::run_explain(arguments)),

@@ -98,6 +98,34 @@ impl Prober for HttpsProber {
     }
 }
 
+/// Asks the API for the mirror of each node's API server instead of the API server itself: for sites where the control planes'
+/// own addresses cannot be reached from pods. The kubelet's word comes some seconds later than the endpoint's.
+pub struct MirrorProber {
+    client: kube::Client,
+}
+
+impl MirrorProber {
+    pub fn new(client: kube::Client) -> Self {
+        Self { client }
+    }
+}
+
+impl Prober for MirrorProber {
+    fn ready(&self, node: NodeName, _address: String) -> BoxFuture<'_, bool> {
+        let pods: kube::Api<k8s_openapi::api::core::v1::Pod> =
+            kube::Api::namespaced(self.client.clone(), "kube-system");
+        Box::pin(async move {
+            let name = format!("kube-apiserver-{node}");
+            let asked = tokio::time::timeout(ANSWER_WITHIN, pods.get_opt(&name)).await;
+            let Ok(Ok(Some(pod))) = asked else { return false };
+            let conditions = pod.status.and_then(|status| status.conditions).unwrap_or_default();
+            conditions
+                .iter()
+                .any(|condition| condition.type_ == "Ready" && condition.status == "True")
+        })
+    }
+}
+
 /// What is remembered between two rounds.
 #[derive(Debug, Default)]
 pub struct Probes {

@@ -212,8 +212,20 @@ pub struct Controller {
     /// Work at once, without asking whether another operator does
     #[arg(long)]
     pub no_leader_election: bool,
+    /// How the control planes are asked whether they are ready
+    #[arg(long, value_enum, default_value_t = Probe::Endpoints)]
+    pub probe: Probe,
     #[command(flatten)]
     pub place: Place,
+}
+
+/// How the control planes are asked whether they are ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Probe {
+    /// Each API server's own /readyz, at its node's address
+    Endpoints,
+    /// The pods that mirror them, where their addresses cannot be reached
+    Mirrors,
 }
 
 fn version(text: &str) -> Result<KubernetesVersion, String> {

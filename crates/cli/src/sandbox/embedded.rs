@@ -84,15 +84,16 @@ pub struct Served {
 
 impl Served {
     /// The lines to copy.
-    pub fn instructions(&self) -> String {
+    pub fn instructions(&self, to: &str) -> String {
         let file = self.kubeconfig.shell_path();
         format!(
             "Serving on {url} until Ctrl-C. In another shell:\n\n  \
              export KUBECONFIG={file}\n  \
              kubectl get nodes\n  \
              kubectl get pods -A -w\n  \
-             kubectl drain worker-1 --ignore-daemonsets --delete-emptydir-data --force\n  \
-             kubectl explain clusterupgrade.spec\n\n",
+             afloat upgrade --to {to} --evict-unmanaged --delete-emptydir-data\n  \
+             afloat status --watch\n  \
+             afloat explain\n\n",
             url = self.running.url(),
         )
     }

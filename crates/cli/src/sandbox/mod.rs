@@ -1,29 +1,35 @@
-//! `afloat sandbox`: an API server in this process, a simulated cluster on it, and a view of it. Here is the order of
-//! things; the server is in `embedded`, the kubeconfig in `kubeconfig`, what is shown in `show`.
+//! `afloat sandbox`: an API server in this process, a simulated cluster on it, and the real operator that upgrades it. Here is
+//! the order of things; the server is in `embedded`, the kubeconfig in `kubeconfig`, the picture of a cluster in `show`, the
+//! upgrade in `upgrade`.
 
 mod embedded;
 mod kubeconfig;
 mod show;
+pub mod upgrade;
 
 use crate::args::{Output, Sandbox};
 use crate::problem::{Code, Problem};
 use crate::terminal;
 use afloat_sim::clock::{Clock, Timings};
 use afloat_sim::scenario::{Scenario, Shape};
-use afloat_sim::world::{Cast, World, WorldOptions};
+use afloat_sim::tier2;
+use afloat_sim::world::{Cast, Machines, World, WorldOptions};
 use embedded::Embedded;
 use show::Show;
 use std::time::Duration;
+use upgrade::Operator;
 
 /// `--once` gives up then: a cluster that has not settled by now never will.
 const SETTLE: Duration = Duration::from_mins(2);
-/// How much quicker than life a cluster is that is only printed once.
-const ONCE_SPEED: f64 = 20.0;
+/// How much quicker than life a cluster is that nobody works on by hand.
+const QUICK: f64 = 20.0;
+/// The version an upgrade leads to unless told otherwise.
+pub const DEFAULT_TARGET: &str = "v1.36.3";
 
-pub async fn run(arguments: Sandbox) -> Result<(), Problem> {
+pub async fn run(arguments: Sandbox) -> Result<Code, Problem> {
     if arguments.list_scenarios {
         terminal::print(&scenarios());
-        return Ok(());
+        return Ok(Code::Done);
     }
     if matches!(arguments.output, Output::Json | Output::Yaml) && !arguments.once {
         return Err(
@@ -32,38 +38,69 @@ pub async fn run(arguments: Sandbox) -> Result<(), Problem> {
         );
     }
     let shape = shape(&arguments);
+    let to = arguments.to.clone().unwrap_or_else(|| DEFAULT_TARGET.to_owned());
+    let versions = tier2::releases(&shape.version, &to);
     let server = Embedded::start(&shape.version, arguments.seed).await?;
     let cluster = arguments.scenario.describe(&shape);
     let nodes = cluster.machines.len();
-    let speed = arguments.speed.unwrap_or(if arguments.once { ONCE_SPEED } else { 1.0 });
+    let quick = arguments.once || !arguments.serve;
+    let speed = arguments.speed.unwrap_or(if quick { QUICK } else { 1.0 });
+    let clock = Clock::starting_at(jiff::Timestamp::now());
     let options = WorldOptions {
         seed: arguments.seed,
-        clock: Clock::starting_at(jiff::Timestamp::now()),
+        clock,
         timings: Timings::default().faster(speed),
         cast: Cast::default(),
+        machines: Machines {
+            versions: versions.clone(),
+            kubeadm_failures: upgrade::kubeadm_failures(&arguments.faults),
+        },
     };
     let world = World::start(server.client(), cluster, options);
-    let show = Show::new(&server.client(), shape.version, nodes, arguments.output);
+    let mut show = Show::new(&server.client(), shape.version.clone(), nodes, arguments.output);
     if arguments.once {
-        return show.once(world.populate(), SETTLE).await;
+        return show.once(world.populate(), SETTLE).await.map(|()| Code::Done);
     }
     let service = if arguments.serve {
         Some(server.serve(arguments.listen, arguments.kubeconfig).await?)
     } else {
         None
     };
+    show.settle(world.populate(), SETTLE).await?;
+    tier2::lay_ground(&server.client(), &shape.version, &versions)
+        .await
+        .map_err(|failure| Problem::new(Code::Failed, "the sandbox could not be prepared").source(&failure))?;
+    let _operator = Operator::start(server.client(), clock, world.health(), &arguments.faults);
     if let Some(service) = &service {
-        terminal::print(&service.instructions());
+        terminal::print(&service.instructions(&to));
     }
-    let result = show.live(world.populate(), service.is_some()).await;
+    let asked = arguments.to.is_some() || service.is_none();
+    let mut code = Code::Done;
+    if asked {
+        let workers = nodes - usize::try_from(shape.control_planes).unwrap_or(nodes);
+        code = upgrade::run(&server.client(), &to, workers, speed).await?;
+    }
     if let Some(service) = service {
+        show.live(service_only(), true).await?;
         service.end().await;
     }
-    result
+    Ok(code)
+}
+
+/// A cluster that is there already: nothing is filled in any more.
+async fn service_only() -> Result<(), afloat_sim::world::PopulateError> {
+    Ok(())
 }
 
 fn shape(arguments: &Sandbox) -> Shape {
     let mut shape = arguments.scenario.default_shape();
+    if let Some(from) = &arguments.from {
+        shape.version.clone_from(from);
+    }
+    if let Some((control_planes, workers)) = arguments.nodes {
+        shape.control_planes = control_planes;
+        shape.workers = workers;
+    }
     if let Some(control_planes) = arguments.control_planes {
         shape.control_planes = control_planes;
     }

@@ -73,6 +73,17 @@ impl Show {
         populate: impl Future<Output = Result<(), PopulateError>>,
         limit: Duration,
     ) -> Result<(), Problem> {
+        let settled = self.settle(populate, limit).await;
+        self.print();
+        settled
+    }
+
+    /// Waits until the cluster has settled.
+    pub async fn settle(
+        &mut self,
+        populate: impl Future<Output = Result<(), PopulateError>>,
+        limit: Duration,
+    ) -> Result<(), Problem> {
         let deadline = Instant::now() + limit;
         let mut populate = std::pin::pin!(populate);
         let mut interruption = std::pin::pin!(interrupted());
@@ -106,13 +117,11 @@ impl Show {
             };
             if calm_since.is_some_and(|since| since.elapsed() >= CALM) {
                 progress.end();
-                self.print();
                 return Ok(());
             }
             progress.show(&unsettled);
             if Instant::now() >= deadline {
                 progress.end();
-                self.print();
                 return Err(Problem::new(
                     Code::StillGoingOn,
                     format!("the cluster has not settled in {}s", limit.as_secs()),
@@ -200,7 +209,7 @@ fn refused(error: &PopulateError) -> Problem {
 }
 
 /// Ctrl-C, or the polite end a supervisor sends.
-async fn interrupted() {
+pub async fn interrupted() {
     let terminate = async {
         match signal(SignalKind::terminate()) {
             Ok(mut signal) => {
