@@ -91,7 +91,7 @@ impl Engine {
         let journal = self.journal_of(host, plan, false)?;
         let open = match journal.step(step).and_then(|state| state.ended.as_ref()) {
             Some((code, _)) => *code == exit::LATER,
-            None => !journal.step(step).is_some_and(|state| state.begun),
+            None => journal.step(step).is_none_or(|state| state.begun == 0),
         };
         if open && journal.undoing().is_none() {
             begun(host, journal, step, now, None)?;
@@ -227,11 +227,6 @@ impl Engine {
         };
         Ok(self.journal.insert(journal))
     }
-}
-
-/// Without an engine that was kept: reads the journal from its beginning.
-pub fn advance(host: &mut dyn Host, now: Timestamp) -> Result<Next, EngineError> {
-    Engine::default().advance(host, now)
 }
 
 fn start_unit(host: &mut dyn Host) -> Result<(), EngineError> {
@@ -415,15 +410,12 @@ fn end(
     exit_code: i32,
     report: StepReport,
 ) -> Result<Next, EngineError> {
-    let step = step.to_owned();
-    journal.add(
-        host,
-        &Entry::Ended {
-            step,
-            exit_code,
-            report,
-        },
-    )?;
+    let entry = Entry::Ended {
+        step: step.to_owned(),
+        exit_code,
+        report,
+    };
+    journal.add(host, &entry)?;
     Ok(AT_ONCE)
 }
 

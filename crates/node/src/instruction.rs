@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use afloat_api::Reason;
 use afloat_api::common::NodeRole;
-use afloat_api::node::NodePlan;
+use afloat_api::node::{NodePlan, steps};
 use jiff::Timestamp;
 
-use crate::host::{Answer, Command, Endpoint, Host, HostError, Job, Signal, UnitOrder};
+use crate::host::{Answer, Command, Endpoint, Host, HostError, Job, Signal, UnitOrder, UnitState};
 use crate::journal::{Journal, Kept, StepState};
 use crate::steps::{config, kubeadm, runtime, stage, stand_aside, undo};
 use crate::{bundle, flags, paths};
@@ -143,7 +143,7 @@ impl Instruction {
     pub fn has_intent(&self) -> bool {
         !matches!(
             self,
-            Self::CheckMachine | Self::CheckEtcd | Self::Keep(_) | Self::ChooseMethod | Self::DecideEtcd | Self::Prove
+            Self::CheckMachine | Self::CheckEtcd | Self::Keep(_) | Self::ChooseMethod | Self::Prove
         )
     }
 
@@ -328,8 +328,8 @@ impl Context<'_> {
         let plan = &self.journal.plan;
         // Each try is a job of its own: asking for one that ended tells how it ended, for ever.
         let job = format!(
-            "afloat-{}-{}-{}-{}-{}{name}",
-            plan.upgrade, plan.attempt, self.step, self.state.done, self.state.tries
+            "afloat-{}-{}-{}-{}-{}-{}{name}",
+            plan.upgrade, plan.attempt, self.step, self.state.done, self.state.begun, self.state.tries
         );
         match self.host.run(&job, command)? {
             Job::Running => Ok(None),
@@ -355,6 +355,10 @@ impl Context<'_> {
 
     /// Ends containers: asked first, killed when they take too long.
     fn end(&mut self, parts: &[&str], seconds: u32) -> Answer<Ran> {
+        // After a reboot in the middle it runs again, and would start again what is ended here.
+        if self.host.unit(paths::KUBELET_UNIT)? == UnitState::Active {
+            self.host.order(paths::KUBELET_UNIT, UnitOrder::Stop)?;
+        }
         let late = self.now.duration_since(self.since).as_secs() >= i64::from(seconds);
         let mut left = Vec::new();
         for part in parts {
@@ -376,10 +380,23 @@ impl Context<'_> {
     }
 
     fn gate(&mut self, gate: Gate) -> Answer<Ran> {
-        let open = match gate {
-            Gate::Runtime => self.host.well(Endpoint::Runtime)?,
-            Gate::Node => first_unwell(self.host, &self.journal.plan)?.is_none(),
+        let unwell = match gate {
+            Gate::Runtime if self.host.well(Endpoint::Runtime)? => None,
+            Gate::Runtime => Some(Endpoint::Runtime),
+            Gate::Node => first_unwell(self.host, &self.journal.plan)?,
         };
+        let open = unwell.is_none();
+        // There is nothing further back to go to: say what is left rather than wait for ever.
+        let waited = self.now.duration_since(self.since).as_secs();
+        if let Some(endpoint) = unwell
+            && self.step == steps::ROLLBACK
+            && waited >= i64::from(self.plan().undo_after_seconds)
+        {
+            return Ok(Ran::Failed {
+                reason: Reason::RollbackFailed,
+                message: format!("every file is as it was, but {endpoint:?} did not come back within {waited} seconds"),
+            });
+        }
         // A gate that was closed and still is need not be journalled: the wait is what there is to say.
         Ok(match (open, self.state.open) {
             (true, seen) if seen + 1 >= IN_A_ROW => Ran::Done,

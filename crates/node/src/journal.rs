@@ -78,7 +78,8 @@ impl Kept {
 /// Where a step is.
 #[derive(Clone, Debug, Default)]
 pub struct StepState {
-    pub begun: bool,
+    /// How often it was asked for.
+    pub begun: u32,
     pub ended: Option<(i32, StepReport)>,
     /// How many of its instructions are done.
     pub done: usize,
@@ -95,7 +96,7 @@ pub struct StepState {
 
 impl StepState {
     pub fn runs(&self) -> bool {
-        self.begun && self.ended.is_none()
+        self.begun > 0 && self.ended.is_none()
     }
 
     pub fn succeeded(&self) -> bool {
@@ -202,7 +203,7 @@ impl Journal {
 
     /// The undoing, if it was begun.
     pub fn undoing(&self) -> Option<&StepState> {
-        self.step(steps::ROLLBACK).filter(|state| state.begun)
+        self.step(steps::ROLLBACK).filter(|state| state.begun > 0)
     }
 
     /// The step that is to be carried on now.
@@ -234,8 +235,12 @@ impl Journal {
             Entry::Opened { .. } => {}
             Entry::Begun { step, at, unasked } => {
                 let state = self.steps.entry(step.clone()).or_default();
-                state.begun = true;
-                state.ended = None;
+                state.begun += 1;
+                // An undoing that did not help begins anew: whatever stood in its way may be another thing now.
+                if step == steps::ROLLBACK && matches!(state.ended, Some((exit::FAILED, _))) {
+                    state.done = 0;
+                }
+                (state.ended, state.intent) = (None, None);
                 state.unasked.clone_from(unasked);
                 if step == steps::COME_BACK {
                     self.armed.get_or_insert(*at);

@@ -31,10 +31,31 @@ fn flag<'a>(manifest: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// The line `image: …` of a manifest.
-pub fn image(manifest: &str) -> Option<&str> {
+fn image(manifest: &str) -> Option<&str> {
     let lines = manifest.lines().map(str::trim);
     let mut images = lines.filter_map(|line| line.trim_start_matches("- ").strip_prefix("image:"));
     images.next().map(str::trim)
+}
+
+/// `3.6.8-0` of `image: registry.k8s.io/etcd:3.6.8-0`.
+pub fn tag(manifest: &str) -> Option<&str> {
+    let (_, tag) = image(manifest)?.rsplit_once(':')?;
+    Some(tag)
+}
+
+/// A ClusterConfiguration with another version.
+fn at_version(config: &str, version: &str) -> String {
+    let mut text = String::new();
+    for line in config.lines() {
+        if line.starts_with("kubernetesVersion:") {
+            text.push_str("kubernetesVersion: ");
+            text.push_str(version);
+        } else {
+            text.push_str(line);
+        }
+        text.push('\n');
+    }
+    text
 }
 
 /// Asks the cluster for its ClusterConfiguration, and writes down what to render from.
@@ -48,10 +69,10 @@ pub fn fetch(c: &mut Context<'_>) -> Answer<Ran> {
         return Ok(Ran::Tried(failed(&ask, code, &said)));
     }
     let manifest = c.text(&paths::manifest("kube-apiserver"))?;
-    let Some(address) = flag(&manifest, "--advertise-address=") else {
+    let (Some(address), Some(present)) = (flag(&manifest, "--advertise-address="), tag(&manifest)) else {
         return Ok(Ran::Failed {
             reason: Reason::StepFailed,
-            message: format!("{} names no address", paths::manifest("kube-apiserver")),
+            message: format!("{} names no address or image", paths::manifest("kube-apiserver")),
         });
     };
     let plan = c.plan();
@@ -60,22 +81,15 @@ pub fn fetch(c: &mut Context<'_>) -> Answer<Ran> {
          nodeRegistration:\n  name: {}\n  criSocket: unix:///run/containerd/containerd.sock\n---\n",
         plan.node
     );
-    let mut next = String::new();
-    for line in config.lines() {
-        if line.starts_with("kubernetesVersion:") {
-            next.push_str("kubernetesVersion: ");
-            next.push_str(&plan.kubernetes_version);
-        } else {
-            next.push_str(line);
-        }
-        next.push('\n');
-    }
+    // The configuration is the cluster's: after the first control plane it is ahead of this node.
+    let present = at_version(&config, present);
+    let next = at_version(&config, &plan.kubernetes_version);
     // Nothing of an earlier attempt may pass for what is rendered now.
     c.host.remove(paths::RENDER)?;
-    c.host
-        .write(&config_file("present"), format!("{head}{config}").as_bytes(), 0o600)?;
-    c.host
-        .write(&config_file("next"), format!("{head}{next}").as_bytes(), 0o600)?;
+    for (which, config) in [("present", present), ("next", next)] {
+        c.host
+            .write(&config_file(which), format!("{head}{config}").as_bytes(), 0o600)?;
+    }
     Ok(Ran::Done)
 }
 

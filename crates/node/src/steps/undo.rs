@@ -6,11 +6,14 @@ use afloat_api::common::NodeRole;
 use afloat_api::node::{StepOutcome, steps};
 
 use crate::flags::numbers;
-use crate::host::Answer;
-use crate::instruction::{Context, Gate, Instruction, Ran};
+use crate::host::{Answer, UnitState};
+use crate::instruction::{Context, Gate, Instruction, Ran, Waiting};
 use crate::journal::{Journal, Kept};
 use crate::paths;
 use crate::steps::{config, kubeadm};
+
+/// How long a member that does not answer may just be starting.
+const ETCD_SECONDS: i64 = 30;
 
 /// Whether a step may have changed anything.
 fn touched(journal: &Journal, step: &str) -> bool {
@@ -71,7 +74,10 @@ pub fn decide_etcd(c: &mut Context<'_>) -> Answer<Ran> {
         return Ok(Ran::Done);
     };
     let (old, new) = (c.text(&kept.copy())?, c.text(&live)?);
-    let (Some(old), Some(new)) = (tag(&old), tag(&new)) else {
+    let (Some(old), Some(new)) = (
+        config::tag(&old).map(str::to_owned),
+        config::tag(&new).map(str::to_owned),
+    ) else {
         return Ok(Ran::Done);
     };
     if old == new {
@@ -80,6 +86,14 @@ pub fn decide_etcd(c: &mut Context<'_>) -> Answer<Ran> {
     let status = c.host.etcd()?;
     if status.healthy && numbers(&status.version) == numbers(&new) {
         return Ok(Ran::Found { fact: ("etcd", new) });
+    }
+    // After a boot it needs a while; if its kubelet is stopped, nobody is going to start it.
+    let waited = c.now.duration_since(c.since).as_secs();
+    if !status.healthy && waited < ETCD_SECONDS && c.host.unit(paths::KUBELET_UNIT)? == UnitState::Active {
+        return Ok(Ran::Wait(Waiting {
+            reason: Reason::WaitingForEtcd,
+            message: "this node's etcd member does not answer yet".to_owned(),
+        }));
     }
     let minor = |version: &str| numbers(version).into_iter().take(2).collect::<Vec<_>>();
     if minor(&status.cluster_version) > minor(&old) {
@@ -93,12 +107,6 @@ pub fn decide_etcd(c: &mut Context<'_>) -> Answer<Ran> {
         });
     }
     Ok(Ran::Done)
-}
-
-/// `3.6.8-0` of `image: registry.k8s.io/etcd:3.6.8-0`.
-fn tag(manifest: &str) -> Option<String> {
-    let (_, tag) = config::image(manifest)?.rsplit_once(':')?;
-    Some(tag.to_owned())
 }
 
 /// Puts every file back that is not as it was.

@@ -42,13 +42,8 @@ enum Finish {
     Restore(Vec<(String, String)>, Box<Finish>),
 }
 
-fn says(stdout: impl Into<String>) -> Result<Output, String> {
-    Ok(Output {
-        exit_code: 0,
-        stdout: stdout.into(),
-        stderr: String::new(),
-    })
-}
+/// What a program says, or the error it ends with.
+type Said = Result<String, String>;
 
 impl SimHost {
     pub(super) fn run_job(&mut self, name: &str, command: &Command) -> Job {
@@ -109,20 +104,20 @@ impl SimHost {
         let over = command.over.as_ref().map(|bind| bind.folder.as_str());
         match (program, args.as_slice()) {
             ("kubeadm", ["upgrade", rest @ ..]) => return self.kubeadm_upgrade(rest),
-            ("ctr", _) => return self.ended_after(2, says("")),
+            ("ctr", _) => return self.ended_after(2, Ok(String::new())),
             _ => {}
         }
         let output = match (program, args.as_slice()) {
-            ("kubelet", ["--version"]) => says(format!(
+            ("kubelet", ["--version"]) => Ok(format!(
                 "Kubernetes {}",
                 self.version_of(paths::KUBELET).unwrap_or_default()
             )),
             ("kubectl", [_, _, _, _, "get", "configmap", names @ .., "--output", form]) => self.get_config(names, form),
             ("kubectl", [_, _, _, _, "replace", "--filename", file]) => self.replace_config(file),
-            ("kubeadm", ["certs", "check-expiration", ..]) => says(self.expirations()),
+            ("kubeadm", ["certs", "check-expiration", ..]) => Ok(self.expirations()),
             ("kubeadm", ["certs", "renew", "all"]) => {
                 self.renew_certificates();
-                says("")
+                Ok(String::new())
             }
             ("kubeadm", ["init", "phase", "etcd", "local", "--config", config]) => {
                 self.render(&["etcd"], config, over.unwrap_or(paths::MANIFESTS))
@@ -135,11 +130,18 @@ impl SimHost {
         self.ended_after(0, output)
     }
 
-    fn ended_after(&self, count: i64, output: Result<Output, String>) -> SimJob {
+    fn ended_after(&self, count: i64, said: Said) -> SimJob {
         SimJob {
             ends: self.now + seconds(count),
             waits_until: None,
-            output: output.unwrap_or_else(|message| failure(&message)),
+            output: match said {
+                Ok(stdout) => Output {
+                    exit_code: 0,
+                    stdout,
+                    stderr: String::new(),
+                },
+                Err(message) => failure(&message),
+            },
             then: Some(Finish::Nothing),
         }
     }
@@ -154,12 +156,12 @@ impl SimHost {
         }
     }
 
-    fn get_config(&self, names: &[&str], form: &str) -> Result<Output, String> {
+    fn get_config(&self, names: &[&str], form: &str) -> Said {
         self.reaches_api()?;
         let shared = self.shared.get();
         let config = format!("clusterName: sim\nkubernetesVersion: {}\n", shared.kubernetes_version);
         if form != "json" {
-            return says(config);
+            return Ok(config);
         }
         let items = names.iter().map(|name| {
             let data = match *name {
@@ -170,14 +172,14 @@ impl SimHost {
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
         });
         let items: Vec<Value> = items.collect();
-        says(json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string())
+        Ok(json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string())
     }
 
-    fn replace_config(&self, file: &str) -> Result<Output, String> {
+    fn replace_config(&self, file: &str) -> Said {
         self.reaches_api()?;
         let text = self.disk.text(file).ok_or("the path does not exist")?;
         let list: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        let last = |pointer: &str| {
+        let version = |pointer: &str| {
             let text = list.pointer(pointer).and_then(Value::as_str);
             text.and_then(|text| text.split_whitespace().last()).map(str::to_owned)
         };
@@ -185,9 +187,9 @@ impl SimHost {
             return Err("the object has been modified; please apply your changes to the latest version".to_owned());
         }
         let mut shared = self.shared.get();
-        shared.kubernetes_version = last("/items/0/data/ClusterConfiguration").ok_or("no configuration")?;
-        shared.kubelet_config_version = last("/items/1/data/kubelet").ok_or("no configuration")?;
-        says("")
+        shared.kubernetes_version = version("/items/0/data/ClusterConfiguration").ok_or("no configuration")?;
+        shared.kubelet_config_version = version("/items/1/data/kubelet").ok_or("no configuration")?;
+        Ok(String::new())
     }
 
     fn expirations(&self) -> String {
@@ -205,7 +207,7 @@ impl SimHost {
         }
     }
 
-    fn render(&mut self, parts: &[&str], config: &str, folder: &str) -> Result<Output, String> {
+    fn render(&mut self, parts: &[&str], config: &str, folder: &str) -> Said {
         let own = self.version_of(paths::KUBEADM).unwrap_or_default();
         let text = self.disk.text(config).ok_or("unable to read the config file")?;
         let version = text.lines().find_map(|line| line.strip_prefix("kubernetesVersion: "));
@@ -218,7 +220,7 @@ impl SimHost {
             let path = format!("{folder}/{part}.yaml");
             self.disk.write_unsynced(&path, text.as_bytes(), 0o600);
         }
-        says("")
+        Ok(String::new())
     }
 
     fn kubeadm_upgrade(&mut self, args: &[&str]) -> SimJob {
@@ -235,10 +237,10 @@ impl SimHost {
             return self.ended_after(1, Err(message));
         }
         match args {
-            ["apply", "phase", "preflight", ..] => self.ended_after(1, says("")),
+            ["apply", "phase", "preflight", ..] => self.ended_after(1, Ok(String::new())),
             ["node", "phase", "kubelet-config"] => {
                 self.write_kubelet_config(&own);
-                self.ended_after(1, says(""))
+                self.ended_after(1, Ok(String::new()))
             }
             _ => self.upgrade_whole(&own, args),
         }
@@ -267,7 +269,7 @@ impl SimHost {
             ["apply", version, ..] => Finish::Publish((*version).to_owned()),
             _ => Finish::Nothing,
         };
-        let mut job = self.ended_after(3, says(""));
+        let mut job = self.ended_after(3, Ok(String::new()));
         if before.is_empty() {
             job.then = Some(then);
         } else {

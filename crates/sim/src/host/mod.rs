@@ -53,7 +53,7 @@ impl Shared {
     }
 }
 
-/// When a machine or its engine dies: at which operation of the port, counted from the first.
+/// When a machine or its engine dies: at which change through the port, counted from the first.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Crash {
     pub operation: u64,
@@ -83,8 +83,8 @@ pub struct Faults {
     pub broken_kubelets: BTreeSet<String>,
     /// There is no netfilter.
     pub no_netfilter: bool,
-    /// containerd does not come up again once it is restarted.
-    pub broken_runtime: bool,
+    /// Versions of containerd that do not stay up.
+    pub broken_runtimes: BTreeSet<String>,
     /// Files cannot be copied so many times.
     pub copy_failures: u32,
     /// Parts that do not end when asked.
@@ -170,6 +170,11 @@ impl SimHost {
 
     /// Brings time, and with it what happens on the machine by itself.
     pub fn tick(&mut self, now: Timestamp) {
+        // One after the other: what starts half-way is ready by the end.
+        while let Some(next) = self.next_change().filter(|next| *next <= now) {
+            self.now = next;
+            self.settle();
+        }
         self.now = self.now.max(now);
         self.settle();
     }
@@ -248,7 +253,7 @@ impl SimHost {
         (*until > self.now).then_some(forward.peers.as_slice())
     }
 
-    /// How many operations of the port were called so far.
+    /// How many changes were asked for through the port so far.
     pub fn operations(&self) -> u64 {
         self.operations
     }

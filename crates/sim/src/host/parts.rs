@@ -80,7 +80,7 @@ impl SimHost {
     pub(super) fn start_unit(&mut self, unit: &str) {
         let state = match unit {
             paths::KUBELET_UNIT => self.start_kubelet(),
-            paths::CONTAINERD_UNIT if self.faults.broken_runtime => UnitState::Failed,
+            paths::CONTAINERD_UNIT if self.has_broken_runtime() => UnitState::Failed,
             _ => UnitState::Active,
         };
         let unit = self
@@ -88,6 +88,11 @@ impl SimHost {
             .entry(unit.to_owned())
             .or_insert(Unit { state, enabled: false });
         unit.state = state;
+    }
+
+    fn has_broken_runtime(&self) -> bool {
+        let version = self.runtime_version().unwrap_or_default();
+        self.faults.broken_runtimes.contains(&version)
     }
 
     fn start_kubelet(&mut self) -> UnitState {

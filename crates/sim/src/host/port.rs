@@ -1,4 +1,4 @@
-//! The port itself: every operation of `Host` on a simulated machine, each of them a place where it may die.
+//! The port itself: every operation of `Host` on a simulated machine, each change a place where it may die.
 
 use afloat_node::digest::Digest;
 use afloat_node::host::{
@@ -47,8 +47,18 @@ impl SimHost {
         Err(HostError::Crashed)
     }
 
-    fn ask<T>(&mut self, whole: impl FnOnce(&mut Self) -> Answer<T>) -> Answer<T> {
+    /// A change that is there or is not.
+    fn change<T>(&mut self, whole: impl FnOnce(&mut Self) -> Answer<T>) -> Answer<T> {
         self.operate(|_| {}, whole)
+    }
+
+    /// A question changes nothing: to die at it is to die after the change before it.
+    fn ask<T>(&self, answer: impl FnOnce(&Self) -> T) -> Answer<T> {
+        if self.down {
+            Err(HostError::Crashed)
+        } else {
+            Ok(answer(self))
+        }
     }
 
     fn place_file(&mut self, path: &str, file: File) {
@@ -60,15 +70,15 @@ impl SimHost {
 
 impl Host for SimHost {
     fn read(&mut self, path: &str) -> Answer<Option<Vec<u8>>> {
-        self.ask(|host| Ok(host.disk.get(path).map(|file| file.bytes().to_vec())))
+        self.ask(|host| host.disk.get(path).map(|file| file.bytes().to_vec()))
     }
 
     fn size(&mut self, path: &str) -> Answer<Option<u64>> {
-        self.ask(|host| Ok(host.disk.get(path).map(|file| file.bytes().len() as u64)))
+        self.ask(|host| host.disk.get(path).map(|file| file.bytes().len() as u64))
     }
 
     fn digest(&mut self, path: &str) -> Answer<Option<Digest>> {
-        self.ask(|host| Ok(host.disk.get(path).map(File::digest)))
+        self.ask(|host| host.disk.get(path).map(File::digest))
     }
 
     fn list(&mut self, folder: &str) -> Answer<Vec<Listed>> {
@@ -77,7 +87,7 @@ impl Host for SimHost {
                 path: path.clone(),
                 bytes: file.bytes().len() as u64,
             });
-            Ok(files.collect())
+            files.collect()
         })
     }
 
@@ -121,7 +131,7 @@ impl Host for SimHost {
     }
 
     fn rename(&mut self, from: &str, to: &str) -> Answer<()> {
-        self.ask(|host| {
+        self.change(|host| {
             let file = host.disk.get(from).cloned();
             let file = file.ok_or_else(|| refused("rename", from, "there is no such file"))?;
             host.disk.remove(from);
@@ -131,7 +141,7 @@ impl Host for SimHost {
     }
 
     fn remove(&mut self, path: &str) -> Answer<()> {
-        self.ask(|host| {
+        self.change(|host| {
             host.disk.remove(path);
             host.settle();
             Ok(())
@@ -139,22 +149,22 @@ impl Host for SimHost {
     }
 
     fn sync(&mut self) -> Answer<()> {
-        self.ask(|host| {
+        self.change(|host| {
             host.disk.sync();
             Ok(())
         })
     }
 
     fn room(&mut self, _: &str) -> Answer<Room> {
-        self.ask(|host| Ok(host.room))
+        self.ask(|host| host.room)
     }
 
     fn unit(&mut self, unit: &str) -> Answer<UnitState> {
-        self.ask(|host| Ok(host.unit_state(unit)))
+        self.ask(|host| host.unit_state(unit))
     }
 
     fn order(&mut self, unit: &str, order: UnitOrder) -> Answer<()> {
-        self.ask(|host| {
+        self.change(|host| {
             let active = host.unit_state(unit) == UnitState::Active;
             match order {
                 UnitOrder::Start if active => {}
@@ -178,26 +188,26 @@ impl Host for SimHost {
     }
 
     fn reload_units(&mut self) -> Answer<()> {
-        self.ask(|_| Ok(()))
+        self.change(|_| Ok(()))
     }
 
     fn run(&mut self, job: &str, command: &Command) -> Answer<Job> {
-        self.ask(|host| Ok(host.run_job(job, command)))
+        self.change(|host| Ok(host.run_job(job, command)))
     }
 
     fn runs(&mut self, container: &str) -> Answer<bool> {
-        self.ask(|host| Ok(host.runs_part(container)))
+        self.ask(|host| host.runs_part(container))
     }
 
     fn signal(&mut self, container: &str, signal: Signal) -> Answer<()> {
-        self.ask(|host| {
+        self.change(|host| {
             host.signal_part(container, signal);
             Ok(())
         })
     }
 
     fn forward(&mut self, forward: Option<&Forward>) -> Answer<()> {
-        self.ask(|host| {
+        self.change(|host| {
             if host.faults.no_netfilter {
                 return Err(HostError::Unsupported("forward connections: it has no netfilter"));
             }
@@ -210,31 +220,28 @@ impl Host for SimHost {
     fn forwarding(&mut self) -> Answer<Option<u32>> {
         self.ask(|host| {
             let left = host.forward.as_ref().map(|(_, until)| until.duration_since(host.now));
-            Ok(left
-                .and_then(|left| u32::try_from(left.as_secs()).ok())
-                .filter(|left| *left > 0))
+            left.and_then(|left| u32::try_from(left.as_secs()).ok())
+                .filter(|left| *left > 0)
         })
     }
 
     fn well(&mut self, endpoint: Endpoint) -> Answer<bool> {
-        self.ask(|host| {
-            Ok(match endpoint {
-                Endpoint::ApiServer => host.api_server_ready(),
-                Endpoint::ControllerManager => host.part_answers("kube-controller-manager"),
-                Endpoint::Scheduler => host.part_answers("kube-scheduler"),
-                Endpoint::Etcd => host.etcd_healthy(),
-                Endpoint::Runtime => host.unit_state(paths::CONTAINERD_UNIT) == UnitState::Active,
-                Endpoint::Kubelet => host.kubelet_ready(),
-            })
+        self.ask(|host| match endpoint {
+            Endpoint::ApiServer => host.api_server_ready(),
+            Endpoint::ControllerManager => host.part_answers("kube-controller-manager"),
+            Endpoint::Scheduler => host.part_answers("kube-scheduler"),
+            Endpoint::Etcd => host.etcd_healthy(),
+            Endpoint::Runtime => host.unit_state(paths::CONTAINERD_UNIT) == UnitState::Active,
+            Endpoint::Kubelet => host.kubelet_ready(),
         })
     }
 
     fn etcd(&mut self) -> Answer<EtcdStatus> {
-        self.ask(|host| Ok(host.etcd_status()))
+        self.ask(Self::etcd_status)
     }
 
     fn hand_over_etcd(&mut self) -> Answer<()> {
-        self.ask(|host| {
+        self.change(|host| {
             host.member.leads = false;
             Ok(())
         })

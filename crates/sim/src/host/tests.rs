@@ -14,10 +14,12 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{Bundle, Machine, Shared, SimHost, Tree};
 
+mod crashes;
 mod failures;
 mod happy;
 
 /// An attempt at one machine: what the kubelet, the pods and the host unit do together.
+#[derive(Clone)]
 pub struct Attempt {
     pub host: SimHost,
     pub plan: NodePlan,
@@ -131,6 +133,16 @@ impl Attempt {
         self.host.tick(now);
     }
 
+    /// At least so long; where the engine waits, until something changes.
+    fn pass_to_change(&mut self, least: Duration) {
+        let change = self.host.next_change().filter(|_| !least.is_zero());
+        let change = change.map(|at| at.duration_since(self.host.now()));
+        let change = change
+            .and_then(|time| Duration::try_from(time).ok())
+            .unwrap_or_default();
+        self.pass(least.max(change).min(Duration::from_secs(30).max(least)));
+    }
+
     /// A call of the engine; after a crash the machine boots, and another engine goes on.
     fn turn(&mut self) -> Next {
         let now = self.host.now();
@@ -177,7 +189,7 @@ impl Attempt {
                 }
             }
             match self.turn() {
-                Next::Again { after, .. } => self.pass(after),
+                Next::Again { after, .. } => self.pass_to_change(after),
                 Next::Idle => self.pass(Duration::from_millis(500)),
             }
         }
@@ -255,11 +267,11 @@ impl Attempt {
             "{case:?}\n{}",
             self.journal()
         );
-        assert!(self.host.kubelet_ready(), "{case:?}");
+        assert!(self.host.kubelet_ready(), "{case:?}\n{}", self.journal());
         assert_eq!(self.host.runtime_version().as_deref(), Some("v2.3.7"), "{case:?}");
         assert_eq!(self.host.forwarding_to(), None, "{case:?}");
         if case.role != NodeRole::Worker {
-            assert!(self.host.api_server_ready(), "{case:?}");
+            assert!(self.host.api_server_ready(), "{case:?}\n{}", self.journal());
             for part in self.host.static_parts() {
                 let tag = match part.name {
                     "etcd" => super::etcd_tag(target),
@@ -283,7 +295,7 @@ impl Attempt {
         }
         assert_eq!(changed, [""; 0], "{case:?}\n{}", self.journal());
         assert_eq!(self.host.kubelet_version(), Some(case.from), "{case:?}");
-        assert!(self.host.kubelet_ready(), "{case:?}");
+        assert!(self.host.kubelet_ready(), "{case:?}\n{}", self.journal());
         assert_eq!(self.host.forwarding_to(), None, "{case:?}");
         if case.role == NodeRole::FirstControlPlane {
             assert_eq!(self.host.shared.get().kubernetes_version, case.from, "{case:?}");

@@ -131,6 +131,61 @@ fn a_worker_whose_new_kubelet_never_comes_up_puts_itself_back() {
 }
 
 #[test]
+fn a_runtime_that_does_not_come_up_is_put_back() {
+    for case in [WORKER, FIRST] {
+        let mut attempt = Attempt::new(case);
+        attempt.host.faults.broken_runtimes.insert("v2.3.7".to_owned());
+        let ended = attempt.upgrade();
+        assert_eq!(
+            outcome(&ended),
+            (exit::UNDONE, StepOutcome::Undone),
+            "{case:?} {ended:?}"
+        );
+        attempt.assert_put_back(case);
+    }
+}
+
+#[test]
+fn an_undoing_that_does_not_help_says_what_is_left() {
+    let mut attempt = Attempt::new(WORKER);
+    attempt.step(steps::STAGE);
+    attempt.host.faults.broken_kubelets = ["v1.36.3", "v1.35.4"].map(str::to_owned).into();
+    let ended = attempt.upgrade();
+    assert_eq!(outcome(&ended), (exit::FAILED, StepOutcome::Failed), "{ended:?}");
+    assert_eq!(ended.1.reason.as_deref(), Some("RollbackFailed"));
+    assert!(ended.1.message.contains("Kubelet did not come back"), "{ended:?}");
+    // The cause is gone, and somebody asks again.
+    attempt.host.faults.broken_kubelets.clear();
+    put_back(&mut attempt, WORKER);
+}
+
+#[test]
+fn k2_etcd_stays_where_it_is_healthy_and_goes_back_where_it_is_broken() {
+    let mut attempt = Attempt::new(FIRST);
+    attempt.upgrade();
+    let ended = attempt.step(steps::ROLLBACK);
+    assert!(ended.1.message.contains("etcd stays at 3.6.8-0"), "{ended:?}");
+    assert_eq!(
+        attempt.changed_outside(),
+        [paths::manifest("etcd"), paths::UNIT_FILE.to_owned()]
+    );
+
+    let broken = ("etcd".to_owned(), "3.6.8-0".to_owned());
+    let mut attempt = Attempt::new(FIRST);
+    attempt.host.faults.broken_parts.insert(broken.clone());
+    let ended = attempt.upgrade();
+    assert_eq!(outcome(&ended), (exit::UNDONE, StepOutcome::Undone), "{ended:?}");
+    assert_eq!(attempt.changed_outside(), [""; 0]);
+
+    let mut attempt = Attempt::new(FIRST);
+    attempt.host.faults.broken_parts.insert(broken);
+    attempt.host.member.cluster_version = "3.7.0".to_owned();
+    let ended = attempt.upgrade();
+    assert_eq!(outcome(&ended), (exit::FAILED, StepOutcome::Failed), "{ended:?}");
+    assert!(ended.1.message.contains("join anew"), "{ended:?}");
+}
+
+#[test]
 fn a_machine_that_does_not_fit_is_found_out_before_anything_changes() {
     type Break = fn(&mut Attempt);
     let cases: [(Break, &str); 6] = [
@@ -145,7 +200,7 @@ fn a_machine_that_does_not_fit_is_found_out_before_anything_changes() {
                 a.host.put(
                     "/etc/default/kubelet",
                     "KUBELET_EXTRA_ARGS=--pod-infra-container-image=x\n",
-                )
+                );
             },
             "sets --pod-infra-container-image",
         ),
@@ -215,7 +270,7 @@ fn the_conservative_way_is_taken_with_its_reason_where_swift_does_not_fit() {
                 a.host.put(
                     "/etc/kubernetes/manifests/kube-scheduler.yaml",
                     "image: s:v1.35.4\n- --mine\n",
-                )
+                );
             },
             "conservative: /etc/kubernetes/manifests/kube-scheduler.yaml is not as kubeadm renders it: a hand has changed it",
         ),
@@ -283,4 +338,44 @@ fn p36_a_single_node_is_upgraded_in_place_and_keeps_its_etcd() {
     assert_eq!(outcome(&aside), (exit::DONE, StepOutcome::Skipped));
     assert_eq!(attempt.upgrade().0, exit::DONE);
     attempt.assert_at_target(SINGLE);
+}
+
+#[test]
+fn a_journal_that_was_damaged_is_not_guessed_at() {
+    let mut attempt = Attempt::new(WORKER);
+    attempt.step(steps::STAGE);
+    let damaged = attempt.journal().replace("copies the bundle", "copies a bundle");
+    attempt.host.put(paths::JOURNAL, &damaged);
+    let now = attempt.host.now();
+    let refused = Engine::default().advance(&mut attempt.host, now);
+    let message = refused.unwrap_err().to_string();
+    assert!(
+        message.starts_with("line 4 of /var/lib/afloat/journal is damaged"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_copy_that_fails_while_the_parts_are_down_is_tried_again_by_the_host_itself() {
+    let mut attempt = Attempt::new(OTHER);
+    for step in [steps::STAGE, steps::STAND_ASIDE, steps::CONTAINERD, steps::CNI] {
+        attempt.step(step);
+    }
+    let now = attempt.host.now();
+    attempt
+        .engine
+        .begin(&mut attempt.host, &attempt.plan, steps::KUBEADM, now)
+        .unwrap();
+    for _ in 0..200 {
+        if attempt.host.kubelet_running() {
+            attempt.turn();
+            attempt.pass(Duration::from_millis(100));
+        }
+    }
+    assert!(!attempt.host.kubelet_running(), "{}", attempt.journal());
+    attempt.host.faults.copy_failures = 2;
+    assert_eq!(attempt.step(steps::KUBEADM).0, exit::DONE, "{}", attempt.journal());
+    assert_eq!(attempt.journal().matches("input/output error").count(), 2);
+    assert_eq!(attempt.upgrade().0, exit::DONE);
+    attempt.assert_at_target(OTHER);
 }

@@ -8,6 +8,12 @@ fn p25_every_role_arrives_at_the_target_both_ways() {
         let mut attempt = Attempt::new(case);
         let ended = attempt.upgrade();
         assert_eq!(ended.0, exit::DONE, "{case:?}: {ended:?}\n{}", attempt.journal());
+        let expected = match (case.role, case.method) {
+            (NodeRole::Worker, _) => "",
+            (_, None) => "swift",
+            _ => "conservative: asked for",
+        };
+        assert_eq!(method(&mut attempt), expected, "{case:?}");
         attempt.assert_at_target(case);
     }
 }
