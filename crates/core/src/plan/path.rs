@@ -54,16 +54,16 @@ impl PathError {
         }
     }
 
-    /// What helps, as a command where there is one.
-    pub fn remedy(&self) -> String {
+    /// What helps, as a command where there is one; `home` is the operator's namespace.
+    pub fn remedy(&self, home: &str) -> String {
         match self {
             Self::NoControlPlane => "kubectl get nodes --show-labels".to_owned(),
             Self::UnknownVersion { node } => format!("kubectl describe node {node}"),
             Self::Downgrade { .. } => "to undo a node that was upgraded today: afloat rollback NODE".to_owned(),
             Self::Major { from, .. } => format!("choose a version of the same major as {from}"),
-            Self::NoTargetImage { version } => add_image(&version.to_string()),
+            Self::NoTargetImage { version } => add_image(home, &version.to_string()),
             Self::NoMinorImage { minor, .. } | Self::NoWorkerImage { minor, .. } => {
-                add_image(&format!("{minor}.PATCH"))
+                add_image(home, &format!("{minor}.PATCH"))
             }
         }
     }
@@ -77,8 +77,11 @@ impl PathError {
     }
 }
 
-fn add_image(version: &str) -> String {
-    format!("kubectl patch configmap afloat-upgrader-images --type merge -p '{{\"data\":{{\"{version}\":\"IMAGE\"}}}}'")
+fn add_image(home: &str, version: &str) -> String {
+    format!(
+        "kubectl -n {home} patch configmap {} --type merge -p '{{\"data\":{{\"{version}\":\"IMAGE\"}}}}'",
+        afloat_api::names::IMAGES
+    )
 }
 
 /// The stages that remain between what is there and the target, in their order; none where everything is there already.

@@ -180,8 +180,8 @@ fn where_there_is_no_way_it_says_why_and_what_helps() {
         "BundleUnavailable: there is no upgrader image for any release of v1.35, which lies on the way to v1.36.3"
     );
     assert_eq!(
-        path(&gap.view, &to).unwrap_err().remedy(),
-        "kubectl patch configmap afloat-upgrader-images --type merge -p '{\"data\":{\"v1.35.PATCH\":\"IMAGE\"}}'"
+        path(&gap.view, &to).unwrap_err().remedy("afloat-system"),
+        "kubectl -n afloat-system patch configmap afloat-upgrader-images --type merge -p '{\"data\":{\"v1.35.PATCH\":\"IMAGE\"}}'"
     );
     let mut behind = Cluster::new(1, 1, "v1.35.4").images(ALL);
     behind.upgrade("worker-1", "v1.32.0");

@@ -40,7 +40,7 @@ impl Look<'_> {
             error.reason(),
             object,
             &error.to_string(),
-            Some(&error.remedy()),
+            Some(&error.remedy(&self.view.home)),
         );
     }
 
