@@ -55,7 +55,7 @@ impl Cluster {
     pub async fn connect(place: &Place) -> Result<Self, Problem> {
         let config = config(place).await?;
         let server = config.cluster_url.to_string();
-        let clients = Clients::new(config).map_err(|error| unreachable(&server).source(&error))?;
+        let clients = Clients::new(config).map_err(|error| unreachable(&server).root(&error))?;
         let cluster = Self::of(clients.api, &place.namespace);
         cluster.greet(&server).await?;
         Ok(cluster)
@@ -96,7 +96,7 @@ impl Cluster {
                 "kubectl -n {} auth can-i list clusterupgrades.afloat.dev",
                 self.home
             )),
-            _ => unreachable(server).source(&error),
+            _ => because_of(unreachable(server), &error),
         })
     }
 
@@ -119,7 +119,7 @@ pub async fn config(place: &Place) -> Result<kube::Config, Problem> {
     let found = match (&place.kubeconfig, &place.context) {
         (Some(file), _) => {
             let read = Kubeconfig::read_from(file).map_err(|error| {
-                Problem::new(Code::BadUsage, format!("cannot read the kubeconfig {}", file.display())).source(&error)
+                Problem::new(Code::BadUsage, format!("cannot read the kubeconfig {}", file.display())).root(&error)
             })?;
             kube::Config::from_custom_kubeconfig(read, &options).await
         }
@@ -127,7 +127,7 @@ pub async fn config(place: &Place) -> Result<kube::Config, Problem> {
         (None, None) => {
             return kube::Config::infer().await.map_err(|error| {
                 Problem::new(Code::BadUsage, "no cluster is named")
-                    .source(&error)
+                    .root(&error)
                     .help("export KUBECONFIG=FILE, or --kubeconfig FILE")
                     .help("to try it without a cluster: afloat sandbox")
             });
@@ -135,9 +135,17 @@ pub async fn config(place: &Place) -> Result<kube::Config, Problem> {
     };
     found.map_err(|error| {
         Problem::new(Code::BadUsage, "the kubeconfig names no cluster that can be used")
-            .source(&error)
+            .root(&error)
             .help("kubectl config get-contexts")
     })
+}
+
+/// Why a call brought nothing: what the API server said, else the first cause.
+pub fn because_of(problem: Problem, error: &CallError) -> Problem {
+    match error {
+        CallError::Refused(kube::Error::Api(status)) => problem.because(status.message.clone()),
+        other => problem.root(other),
+    }
 }
 
 pub fn unreachable(server: &str) -> Problem {

@@ -16,7 +16,7 @@ pub async fn run(arguments: Controller) -> Result<Code, Problem> {
     let config = cluster::config(&arguments.place).await?;
     let server = config.cluster_url.to_string();
     let endpoints = HttpsProber::new(&config);
-    let clients = Clients::new(config).map_err(|error| cluster::unreachable(&server).source(&error))?;
+    let clients = Clients::new(config).map_err(|error| cluster::unreachable(&server).root(&error))?;
     let prober: Arc<dyn Prober> = match arguments.probe {
         Probe::Endpoints => Arc::new(endpoints),
         Probe::Mirrors => Arc::new(MirrorProber::new(clients.api.clone())),

@@ -3,7 +3,7 @@
 
 use crate::args::people::{Abort, Hold, Wish};
 use crate::board::{Board, over};
-use crate::cluster::{Cluster, Live, Scope};
+use crate::cluster::{Cluster, Live, Scope, because_of};
 use crate::follow::{self, Manner};
 use crate::problem::{Code, Problem};
 use crate::screen::{Screen, consent, interrupted};
@@ -322,9 +322,8 @@ async fn patch(cluster: &Cluster, upgrade: &ClusterUpgrade, spec: &Value) -> Res
     let api = cluster.upgrades();
     let patched = bounded(api.patch(&name, &parameters(), &Patch::Merge(body))).await;
     patched.map(drop).map_err(|error| {
-        Problem::new(Code::Failed, format!("clusterupgrade/{name} was not changed"))
-            .source(&error)
-            .help("run it again: it is safe to")
+        let problem = Problem::new(Code::Failed, format!("clusterupgrade/{name} was not changed"));
+        because_of(problem, &error).help("run it again: it is safe to")
     })
 }
 
@@ -333,9 +332,8 @@ async fn annotate(cluster: &Cluster, node: &Node, key: &str, value: Option<&str>
     let api: Api<KubeNode> = Api::all(cluster.client.clone());
     let patched = bounded(api.patch_metadata(node.name.as_str(), &parameters(), &Patch::Merge(body))).await;
     patched.map(drop).map_err(|error| {
-        Problem::new(Code::Failed, format!("node/{} was not changed", node.name))
-            .source(&error)
-            .help("run it again: it is safe to")
+        let problem = Problem::new(Code::Failed, format!("node/{} was not changed", node.name));
+        because_of(problem, &error).help("run it again: it is safe to")
     })
 }
 

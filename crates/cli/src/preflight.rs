@@ -6,15 +6,15 @@ use afloat_api::clusterupgrade::{Finding, Severity};
 use afloat_core::preflight::{accept_key, passes};
 use afloat_core::words;
 
-/// Where the message begins at the latest, for objects with long names.
-const OBJECT: usize = 24;
+/// Where messages begin at the latest, for objects with long names.
+const OBJECT: usize = 44;
 /// "  warning "
 const INDENT: usize = 10;
 
 /// The findings, each with its object and its remedy.
 pub fn finding_lines(findings: &[Finding], width: usize, colour: bool) -> Vec<String> {
     let longest = findings.iter().map(|finding| object(finding).chars().count()).max();
-    let column = longest.unwrap_or(0).min(OBJECT);
+    let column = longest.unwrap_or(0).min(OBJECT).min(width / 3);
     findings
         .iter()
         .flat_map(|finding| one(finding, column, width, colour))

@@ -44,14 +44,28 @@ impl Problem {
         self
     }
 
-    /// The reason as an error tells it, with the reasons behind it.
+    /// The reason as an error tells it, with the reasons behind it. Many errors repeat the one behind them: said once.
     #[must_use]
     pub fn source(mut self, error: &dyn std::error::Error) -> Self {
         let mut next = Some(error);
         while let Some(error) = next {
-            self.because.push(error.to_string());
+            let text = error.to_string();
+            if !self.because.iter().any(|said| said.contains(&text)) {
+                self.because.push(text);
+            }
             next = error.source();
         }
+        self
+    }
+
+    /// The first cause alone, where the layers above it only name themselves.
+    #[must_use]
+    pub fn root(mut self, error: &dyn std::error::Error) -> Self {
+        let mut last = error;
+        while let Some(deeper) = last.source() {
+            last = deeper;
+        }
+        self.because.push(last.to_string());
         self
     }
 
@@ -82,6 +96,29 @@ impl std::error::Error for Problem {}
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{layer}: {cause}")]
+    struct Layer {
+        layer: &'static str,
+        #[source]
+        cause: std::io::Error,
+    }
+
+    #[test]
+    fn what_is_repeated_by_layers_is_said_once() {
+        let layered = Layer {
+            layer: "cannot connect",
+            cause: std::io::Error::other("connection refused"),
+        };
+        let whole = Problem::new(Code::Failed, "no answer").source(&layered);
+        assert_eq!(
+            whole.to_string(),
+            "error: no answer\n  cannot connect: connection refused"
+        );
+        let first = Problem::new(Code::Failed, "no answer").root(&layered);
+        assert_eq!(first.to_string(), "error: no answer\n  connection refused");
+    }
 
     #[test]
     fn a_problem_says_what_why_and_what_to_do() {

@@ -3,7 +3,7 @@
 
 use crate::args::people::{Form, Upgrade};
 use crate::board::{Board, end, over, phase_of};
-use crate::cluster::{Cluster, Live, Scope};
+use crate::cluster::{Cluster, Live, Scope, because_of};
 use crate::follow::{self, Manner};
 use crate::preflight;
 use crate::problem::{Code, Problem};
@@ -353,7 +353,7 @@ async fn apply(
 fn refused(error: &CallError, key: &Key) -> Problem {
     let problem = Problem::new(Code::Failed, format!("clusterupgrade/{} was not written", key.name));
     let CallError::Refused(kube::Error::Api(status)) = error else {
-        return problem.source(error).help("run it again: it is safe to");
+        return problem.root(error).help("run it again: it is safe to");
     };
     let problem = problem.because(status.message.clone());
     match status.code {
@@ -403,7 +403,10 @@ async fn print_object(cluster: &Cluster, key: &Key, arguments: &Upgrade) -> Resu
     };
     let upgrade = bounded(cluster.upgrades().get(&key.name)).await;
     let upgrade = upgrade.map_err(|error| {
-        Problem::new(Code::Failed, format!("cannot read clusterupgrade/{}", key.name)).source(&error)
+        because_of(
+            Problem::new(Code::Failed, format!("cannot read clusterupgrade/{}", key.name)),
+            &error,
+        )
     })?;
     terminal::print(&printed(&upgrade, form)?);
     Ok(())
