@@ -14,7 +14,7 @@ use crate::events::{Happening, micro, second};
 use crate::machine::Machine;
 use crate::object::{Key, Kind, Object, ObjectRef, uid};
 use crate::queue::Queue;
-use crate::request::Request;
+use crate::request::{Failure, Request};
 use crate::view::{Change, View, node_of};
 use hosted::Hosted;
 pub use hosted::{HealthBoard, PlaneHealth, Site};
@@ -204,6 +204,16 @@ impl Actor for Kubelets {
             kubelet.told.forget(&key);
         }
         queue.add(ObjectRef::new(Kind::Pod, key));
+    }
+
+    /// What was refused was not told: it is said again.
+    fn refused(&mut self, _item: &ObjectRef, _failure: &Failure) {
+        for kubelet in self.by_machine.values_mut().filter(|kubelet| kubelet.hosted.is_some()) {
+            kubelet.told.clear();
+            for run in kubelet.tasks.values_mut() {
+                run.tell_again();
+            }
+        }
     }
 
     fn decide(&mut self, item: &ObjectRef, turn: &mut Turn<'_>) -> Decision {

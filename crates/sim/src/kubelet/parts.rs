@@ -22,6 +22,10 @@ impl Told {
     pub fn forget(&mut self, key: &Key) {
         self.0.remove(key);
     }
+
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
 }
 
 impl Kubelet {

@@ -81,6 +81,11 @@ impl TaskRun {
         }
     }
 
+    /// The last status did not arrive.
+    pub fn tell_again(&mut self) {
+        self.reported = None;
+    }
+
     /// One look at the pod: the kubelet is up, the machine was brought to now.
     pub fn decide(&mut self, pod: &Pod, machine: &Machine, hosted: &mut Hosted, turn: &Turn<'_>) -> Decision {
         if pod.metadata.deletion_timestamp.is_some() {
