@@ -188,7 +188,8 @@ pub async fn rollback(cluster: &Cluster, arguments: &Wish, screen: &mut Screen) 
         return Ok(Code::Done);
     }
     if let Some(why) = judge::undo_refused(live.view(), standing) {
-        return Err(Problem::new(Code::Failed, format!("{name} cannot be undone")).because(why));
+        return Err(Problem::new(Code::Failed, why)
+            .help("its kubelets would have to go back first: afloat rollback NODE, a worker each"));
     }
     let before = standing
         .upgrade

@@ -50,7 +50,7 @@ pub async fn upgrade(
     match &chosen {
         Chosen::Over(key) => return finished(&live, key, arguments, screen),
         // Who only asks for the version again wants to follow, not to take settings back.
-        Chosen::Open(_, upgrade) if begun_already(upgrade) && bare(&spec) => {}
+        Chosen::Open(..) if bare(&spec) => {}
         Chosen::Open(..) | Chosen::Fresh(_) => {
             let looked = Look::new(live.view(), &chosen, &spec)?;
             if let Some(code) = looked.speak(arguments, screen, begun, &chosen)? {
@@ -157,11 +157,6 @@ fn free_name(view: &View, to: &KubernetesVersion) -> Key {
     names
         .find(|key| !view.upgrades.contains_key(key))
         .unwrap_or_else(|| Key::new(&view.home, &base))
-}
-
-fn begun_already(upgrade: &ClusterUpgrade) -> bool {
-    let status = upgrade.status.as_ref();
-    status.is_some_and(|status| status.started_at.is_some())
 }
 
 /// Nothing but the version.

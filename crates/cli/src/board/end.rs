@@ -3,6 +3,7 @@
 use super::Board;
 use super::text::Layout;
 use crate::table::{Tone, cut, paint};
+use afloat_api::NodeState;
 use afloat_api::clusterupgrade::Phase;
 use afloat_core::words;
 
@@ -25,6 +26,7 @@ pub fn lines(board: &Board, layout: Layout) -> Vec<String> {
             failed.node, failed.state, failed.message
         ));
     }
+    lines.extend(left_out(board));
     lines.extend(next(board));
     let painted = lines.iter().enumerate().map(|(place, line)| {
         let tone = if place == 0 { tone } else { Tone::Plain };
@@ -56,6 +58,14 @@ fn longest(board: &Board) -> Option<String> {
         format!(" ({} in {step})", words::duration(*length))
     });
     Some(format!("Longest: {} {}{step}", node.name, words::duration(node.taken?)))
+}
+
+/// Nodes that are elsewhere although the whole has arrived: set aside, or put back by a person.
+fn left_out(board: &Board) -> Option<String> {
+    let others = board.nodes.iter().filter(|node| node.state != NodeState::Succeeded);
+    let others: Vec<String> = others.map(|node| format!("{} ({})", node.name, node.state)).collect();
+    let some = board.phase == Phase::Succeeded && !others.is_empty();
+    some.then(|| format!("Not at {}: {}", board.to, others.join(", ")))
 }
 
 fn next(board: &Board) -> Option<String> {

@@ -148,6 +148,7 @@ fn the_end_says_what_it_took_and_what_to_do_next() {
     let wanted = [
         "edge-1 is at v1.36.3.   1 of 2 nodes, 18m52s, 52 pods moved",
         "Longest: worker-1 3m20s (2m05s in kubeadm)",
+        "Not at v1.36.3: worker-2 (RolledBack)",
         "Undo a worker: afloat rollback NODE",
     ];
     assert_eq!(lines(&board, PLAIN), wanted);
