@@ -7,8 +7,9 @@ use afloat_api::{NodeKubeadmUpgrade, NodeState, Reason};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
 
-use crate::settings::controller;
-use crate::view::{Key, Revision, Target, Uid};
+use crate::settings::{controller, upgrade_uid};
+use crate::version::KubernetesVersion;
+use crate::view::{Key, Revision, Target, Uid, View};
 
 /// Namespace and name.
 pub fn key_of(meta: &ObjectMeta) -> Key {
@@ -139,6 +140,20 @@ impl<'a> Standing<'a> {
                     NodeState::Pending | NodeState::Staging | NodeState::Staged | NodeState::Paused
                 ))
     }
+}
+
+/// Whether the same upgrade has the same machine still to take to an earlier version: hops never overlap on one machine, not
+/// even in what is brought to it.
+pub fn earlier_hop_is_open(view: &View, upgrade: &NodeKubeadmUpgrade) -> bool {
+    let version = |upgrade: &NodeKubeadmUpgrade| upgrade.spec.kubelet_version.parse::<KubernetesVersion>().ok();
+    let mine = version(upgrade);
+    let others = view.node_upgrades_of(&upgrade.spec.node.name).map(|(_, other)| other);
+    others.into_iter().any(|other| {
+        other.spec.node.uid == upgrade.spec.node.uid
+            && upgrade_uid(other) == upgrade_uid(upgrade)
+            && version(other) < mine
+            && !Standing::of(other).ended()
+    })
 }
 
 /// Sets a condition; the time of the last transition stays while the status does.

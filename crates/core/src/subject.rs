@@ -84,7 +84,12 @@ pub fn affected(view: &View, changed: &Changed) -> BTreeSet<Subject> {
         Changed::NodeUpgrade(key) => {
             subjects.insert(Subject::Node(key.clone()));
             match view.node_upgrade(key) {
-                Some(upgrade) => above_node(view, upgrade, &mut subjects),
+                Some(upgrade) => {
+                    above_node(view, upgrade, &mut subjects);
+                    // The next hop of the same machine waits for this one.
+                    let node = NodeName::from(upgrade.spec.node.name.as_str());
+                    nodes_at_work(view, Some(&node), &mut subjects);
+                }
                 None => judges(view, &mut subjects),
             }
         }

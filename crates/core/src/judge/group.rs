@@ -13,7 +13,7 @@ use super::children::{self, NodeOrder};
 use super::roster::{Group, Members, Roster};
 use super::slots::Granting;
 use crate::action::{Action, Decision, Event, EventObject};
-use crate::objects::{Standing, set_condition, target_of};
+use crate::objects::{Standing, earlier_hop_is_open, set_condition, target_of};
 use crate::plan::{self, Stage, StageKind};
 use crate::settings::{Settings, upgrade_of};
 use crate::version::KubernetesVersion;
@@ -252,6 +252,8 @@ impl<'a> Turn<'a> {
             let holds = slots.iter().any(|slot| {
                 slot.node == standing.node() && slot.node_uid == standing.node_uid() && slot.attempt == attempt
             });
+            // A node has an upgrade for each hop and one slot: it is for the first hop that is not over.
+            let holds = holds && !earlier_hop_is_open(self.view, standing.upgrade);
             let node = self.view.nodes.get(standing.node());
             if node.is_some_and(|node| node.wish.is_some() && node.uid.as_str() == standing.node_uid()) {
                 continue;

@@ -126,7 +126,13 @@ impl<'a> Granting<'a> {
         let mut granted = Granted::default();
         let mut out = Out::of(self.view, held, self.settings);
         let mut room: Option<Room<'a>> = None;
-        for candidate in self.candidates() {
+        // A node whose slot is recorded may not have been let go yet: it is no candidate for a second one.
+        let has_slot = |node: &Node| held.iter().any(|slot| slot.node_uid == node.uid.as_str());
+        for candidate in self
+            .candidates()
+            .into_iter()
+            .filter(|candidate| !has_slot(candidate.node))
+        {
             if held.len() + granted.slots.len() >= MAX_SLOTS || granted.held.len() >= LOOKED_AT {
                 break;
             }
@@ -245,7 +251,8 @@ impl Out {
 
     /// Why one more node would be too many. A node that is out of service already adds nothing.
     fn refuses(&self, node: &Node, settings: &Settings) -> Option<Closed> {
-        if self.all.contains(&node.name) {
+        // But it may come back while it is held: no more slots than may be away, whatever they are given to.
+        if self.all.contains(&node.name) && self.slots.len() < self.allowed {
             return None;
         }
         let limit = |what: String| Closed {
@@ -255,7 +262,9 @@ impl Out {
             until: None,
         };
         if self.all.len() >= self.allowed {
-            let (broken, slots) = (self.all.len() - self.slots.len(), self.slots.len());
+            // A slot may be of a machine that has left: it is counted as a slot and is not among those out of service.
+            let broken = self.all.difference(&self.slots).count();
+            let slots = self.slots.len();
             let share = match settings.max_unavailable {
                 Share::Count(count) => count.to_string(),
                 Share::Percent(percent) => format!("{percent}% = {}", self.allowed),

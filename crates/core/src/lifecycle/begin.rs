@@ -55,6 +55,10 @@ pub(super) fn staged(turn: &mut Turn<'_>, node: &Node) {
     if !wanted || (turn.settings.aborted && !begun) {
         return;
     }
+    if node.unschedulable && !turn.cordon_is_certain(node) {
+        // An old view may still show the cordon of an earlier hop or attempt.
+        return;
+    }
     if turn.cordoned_by_others(node) {
         turn.status.cordoned_by_afloat = false;
         if let Some(before) = &mut turn.status.before {

@@ -39,7 +39,10 @@ pub fn decide_node(view: &View, key: &Key, now: Timestamp) -> Decision {
 
 fn live(turn: &mut Turn<'_>) {
     let Some(node) = turn.node else {
-        return without_node(turn);
+        if turn.nodes_are_current() {
+            without_node(turn);
+        }
+        return;
     };
     if turn.deleting() && turn.at_rest() {
         if !turn.uncordon(node) {

@@ -18,6 +18,7 @@ use crate::view::{ContainerEnd, ContainerReport, Key, NodeName, Pod, TaskReport,
 /// As many steps as the CRD takes, with the staging.
 const STEPS: usize = 17;
 const ATTEMPT: &str = "AFLOAT_ATTEMPT";
+const UPGRADE: &str = "AFLOAT_UPGRADE";
 
 /// Where a pod is with its steps.
 pub(super) enum Progress {
@@ -65,7 +66,9 @@ impl<'a> Turn<'a> {
         });
         let mut steps = self.steps_of(task);
         for step in &mut steps {
-            set_attempt(step, self.attempt());
+            // An object that was deleted and made anew counts its attempts anew: its uid keeps the journals apart.
+            set_variable(step, UPGRADE, self.upgrade.metadata.uid.clone().unwrap_or_default());
+            set_variable(step, ATTEMPT, self.attempt().to_string());
         }
         self.act_guarded(Action::CreatePod(Box::new(TaskPod {
             key,
@@ -335,12 +338,11 @@ fn read(end: &ContainerEnd) -> StepReport {
     })
 }
 
-fn set_attempt(step: &mut StepContainer, attempt: i32) {
-    let value = attempt.to_string();
-    match step.env.iter_mut().find(|variable| variable.name == ATTEMPT) {
+fn set_variable(step: &mut StepContainer, name: &str, value: String) {
+    match step.env.iter_mut().find(|variable| variable.name == name) {
         Some(variable) => variable.value = value,
         None => step.env.push(StepEnv {
-            name: ATTEMPT.to_owned(),
+            name: name.to_owned(),
             value,
         }),
     }

@@ -6,6 +6,7 @@ use jiff::SignedDuration;
 use super::pods::Progress;
 use super::turn::Turn;
 use crate::action::Task;
+use crate::objects::earlier_hop_is_open;
 use crate::view::Node;
 
 const STAGING: SignedDuration = SignedDuration::from_mins(30);
@@ -22,6 +23,12 @@ pub(super) fn pending(turn: &mut Turn<'_>, node: &Node) {
         // A machine that is away fails nothing before its turn: it may be back until then.
         let message = format!("node {} is not Ready: nothing can be brought to it", node.name);
         turn.wait(Reason::WaitingForNode, &message, Some(turn.node_ref()));
+        return;
+    }
+    if earlier_hop_is_open(turn.view, turn.upgrade) {
+        // One machine has one journal and one bundle: those of the hop before are still needed.
+        let message = format!("node {} is not at the version before this one yet", node.name);
+        turn.wait(Reason::WaitingForEarlierNode, &message, Some(turn.node_ref()));
         return;
     }
     turn.enter(NodeState::Staging, Some(STAGING));

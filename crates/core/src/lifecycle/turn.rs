@@ -14,6 +14,9 @@ use crate::objects::target_of;
 use crate::settings::{self, NodeSettings};
 use crate::view::{Node, Pod, Uid, View};
 
+/// How soon a view that is behind is looked at again.
+const UNTIL_SEEN: SignedDuration = SignedDuration::from_secs(5);
+
 /// Room for the states of several attempts; the CRD allows no more.
 const HISTORY: usize = 32;
 /// Longest messages that the CRD takes.
@@ -203,6 +206,21 @@ impl<'a> Turn<'a> {
         self.bypass = Some(action);
     }
 
+    /// Whether nodes were seen at a moment after this object was last written; if not, it is looked again soon. That a node is
+    /// missing, cordoned or not says something only then: different kinds may be of different moments.
+    pub fn nodes_are_current(&mut self) -> bool {
+        let current = self.view.nodes_as_of >= target_of(&self.upgrade.metadata).revision;
+        if !current {
+            self.look_again(later(self.now, UNTIL_SEEN));
+        }
+        current
+    }
+
+    /// Whether what is seen of the node's cordon came after this object was last written.
+    pub fn cordon_is_certain(&mut self, node: &Node) -> bool {
+        node.revision > target_of(&self.upgrade.metadata).revision || self.nodes_are_current()
+    }
+
     /// Sees to it that the node is unschedulable; `false` where that has yet to be written. Before that it is recorded that the
     /// cordon is ours, so that it is taken back whatever happens in between.
     pub fn ensure_cordoned(&mut self, node: &Node) -> bool {
@@ -220,6 +238,10 @@ impl<'a> Turn<'a> {
     pub fn uncordon(&mut self, node: &Node) -> bool {
         if self.status.cordoned_by_afloat && node.cordoned_by.as_ref() == Some(&self.signature) {
             self.act_guarded(Action::Uncordon { node: node.target() });
+            return true;
+        }
+        if self.status.cordoned_by_afloat && !self.cordon_is_certain(node) {
+            // An old view may show the node as it was before we cordoned it.
             return true;
         }
         self.status.cordoned_by_afloat = false;

@@ -15,7 +15,7 @@ use crate::lifecycle::decide_node;
 use crate::objects::{key_of, target_of};
 use crate::view::{
     Component, ContainerEnd, ContainerReport, ControlPlaneHealth, Ending, EtcdMember, Key, Node, NodeName, Pod,
-    PodBudget, TaskReport, View,
+    PodBudget, Revision, TaskReport, View,
 };
 
 /// A cluster and a moment, around one node that is upgraded.
@@ -46,6 +46,7 @@ impl World {
     pub fn new(role: NodeRole, name: &str, nodes: &[Node]) -> Self {
         let mut view = View::default();
         view.home = Arc::from(HOME);
+        view.nodes_as_of = Revision(u64::MAX);
         for node in nodes {
             view.nodes.insert(node.name.clone(), Arc::new(node.clone()));
         }
