@@ -1,7 +1,7 @@
 # Every task a person runs, a line of help each: `make` alone lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run build test check lint fmt unit components conformance generate bench fuzz advisories clean
+.PHONY: help run build test check lint fmt unit components conformance generate bench sim soak-sim fuzz advisories clean
 
 TOOLS := $(or $(AFLOAT_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/afloat)/tools/bin
 export PATH := $(TOOLS):$(PATH)
@@ -55,6 +55,15 @@ generate: ## Write the CRDs and the reference docs from the types
 bench: ## Measure the embedded API server (1 minute; a table, and JSON in target/bench.json)
 	@tools/ensure cargo cc
 	cargo run --release --package afloat-conformance --bin bench -- $(ARGS)
+
+sim: ## Try to break simulated upgrades by seed (SEEDS=10000, or one again with its trace: SEED=7 SCENARIO=ha; ARGS="--systematic")
+	@tools/ensure cargo cc
+	@cargo run --quiet --release --package afloat-sim --bin sim -- $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),10000)) $(if $(SCENARIO),--scenario $(SCENARIO)) $(ARGS)
+
+soak-sim: ## The same for HOURS=1, then a crash after every write from views of every age
+	@tools/ensure cargo cc
+	@cargo run --quiet --release --package afloat-sim --bin sim -- --hours $(or $(HOURS),1) $(ARGS)
+	@cargo run --quiet --release --package afloat-sim --bin sim -- --systematic --every
 
 fuzz: ## Send the embedded API server hostile requests (MINUTES=10, AFLOAT_FUZZ_SEED=7 to repeat)
 	@tools/ensure cargo cc

@@ -434,19 +434,3 @@ async fn which_upgrade_is_meant_is_clear_or_asked() {
         "{unknown}"
     );
 }
-
-#[tokio::test]
-async fn an_operator_is_asked_for_only_until_it_has_said_something() {
-    let world = World::new().await;
-    world.upgrade("edge-1").await;
-    assert!(
-        code(&world, "afloat status")
-            .await
-            .0
-            .contains("No operator has looked at it yet")
-    );
-    let said = json!({"conditions": [{"type": "Ready", "status": "False", "reason": "InProgress", "message": "",
-        "lastTransitionTime": ago(1)}]});
-    world.say::<ClusterUpgrade>("edge-1", said).await;
-    assert!(!code(&world, "afloat status").await.0.contains("No operator"));
-}

@@ -23,30 +23,20 @@ pub struct NotABundle {
 pub fn parse(text: &str) -> Result<Vec<Item>, NotABundle> {
     let lines = text.lines().enumerate().filter(|(_, line)| !line.is_empty());
     lines
-        .map(|(index, line)| item(line).ok_or(NotABundle { line: index + 1 }))
+        .map(|(index, line)| {
+            let wrong = NotABundle { line: index + 1 };
+            let (hex, name) = line.split_once("  ").ok_or_else(|| wrong.clone())?;
+            // A name that leaves the bundle would be written anywhere on the host.
+            if name.starts_with('/') || name.split('/').any(|part| part.is_empty() || part == "..") {
+                return Err(wrong);
+            }
+            let digest = format!("sha256:{hex}").parse().map_err(|_| wrong)?;
+            Ok(Item {
+                name: name.to_owned(),
+                digest,
+            })
+        })
         .collect()
-}
-
-fn item(line: &str) -> Option<Item> {
-    let (hex, name) = line.split_once("  ")?;
-    // A name that leaves the bundle would be written anywhere on the host.
-    if name.starts_with('/') || name.split('/').any(|part| part.is_empty() || part == "..") {
-        return None;
-    }
-    Some(Item {
-        name: name.to_owned(),
-        digest: format!("sha256:{hex}").parse().ok()?,
-    })
-}
-
-/// One file of the bundle that was staged.
-pub fn find(host: &mut dyn Host, name: &str) -> Answer<Option<Item>> {
-    let content = host.read(&staged("SHA256SUMS"))?.unwrap_or_default();
-    let text = String::from_utf8(content).unwrap_or_default();
-    let line = text
-        .lines()
-        .find(|line| line.ends_with(name) && line.get(66..) == Some(name));
-    Ok(line.and_then(item))
 }
 
 /// The bundle in a folder, or nothing where there is none that can be read.

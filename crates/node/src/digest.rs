@@ -51,13 +51,8 @@ impl Digest {
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let digit = |value: u8| char::from_digit(u32::from(value), 16).unwrap_or_default();
-        let mut text = String::with_capacity(71);
-        text.push_str("sha256:");
-        for byte in self.0 {
-            text.extend([digit(byte >> 4), digit(byte & 15)]);
-        }
-        f.write_str(&text)
+        f.write_str("sha256:")?;
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
@@ -77,11 +72,8 @@ impl FromStr for Digest {
             .ok_or(ParseDigestError)?;
         let mut bytes = [0; 32];
         for (index, byte) in bytes.iter_mut().enumerate() {
-            let digit = |at: usize| hex.as_bytes().get(at).and_then(|byte| char::from(*byte).to_digit(16));
-            let (Some(high), Some(low)) = (digit(index * 2), digit(index * 2 + 1)) else {
-                return Err(ParseDigestError);
-            };
-            *byte = u8::try_from(high << 4 | low).map_err(|_| ParseDigestError)?;
+            let digits = hex.get(index * 2..index * 2 + 2).ok_or(ParseDigestError)?;
+            *byte = u8::from_str_radix(digits, 16).map_err(|_| ParseDigestError)?;
         }
         Ok(Self(bytes))
     }

@@ -303,7 +303,8 @@ impl Context<'_> {
     /// Puts a staged file of the bundle in its place, and sees that it is the promised one.
     pub fn place(&mut self, name: &str, target: &str) -> Answer<Ran> {
         let staged = bundle::staged(name);
-        let Some(item) = bundle::find(self.host, name)? else {
+        let items = bundle::read(self.host, paths::BUNDLE)?.unwrap_or_default();
+        let Some(item) = items.iter().find(|item| item.name == name) else {
             return Ok(Ran::Failed {
                 reason: Reason::BundleUnavailable,
                 message: format!("{name} is not in the bundle on the host: it was not staged"),

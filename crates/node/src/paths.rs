@@ -48,5 +48,5 @@ pub const PARTS: [&str; 4] = ["kube-controller-manager", "kube-scheduler", "kube
 
 /// The manifest of a part.
 pub fn manifest(part: &str) -> String {
-    [MANIFESTS, "/", part, ".yaml"].concat()
+    format!("{MANIFESTS}/{part}.yaml")
 }

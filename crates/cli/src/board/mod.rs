@@ -110,7 +110,7 @@ impl Board {
             to: upgrade.spec.kubernetes_version.clone(),
             path: status.version_path.clone(),
             phase,
-            seen: status.phase.is_some() || !status.conditions.is_empty(),
+            seen: status.phase.is_some(),
             paused: upgrade.spec.paused == Some(true) && !over(phase),
             aborting: upgrade.spec.abort == Some(true) && !over(phase),
             reason: ready.map_or_else(|| Reason::NotStarted.to_string(), |ready| ready.reason.clone()),

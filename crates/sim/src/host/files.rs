@@ -118,12 +118,6 @@ impl Disk {
         }
     }
 
-    /// Removes one file.
-    pub fn forget(&mut self, path: &str) {
-        self.tree.remove(path);
-    }
-
-    /// Removes a file, or a folder with all in it.
     pub fn remove(&mut self, path: &str) {
         self.tree.remove(path);
         self.unsynced.remove(path);

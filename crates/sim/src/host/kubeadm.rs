@@ -53,8 +53,7 @@ impl SimHost {
             self.settle();
         }
         let now = self.now;
-        let waits = self.jobs.get(name).is_some_and(|job| job.waits_until.is_some());
-        let ready = !waits || self.all_parts_ready();
+        let ready = self.all_parts_ready();
         let Some(job) = self.jobs.get_mut(name) else {
             return Job::Running;
         };

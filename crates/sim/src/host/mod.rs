@@ -125,8 +125,6 @@ pub struct SimHost {
     forward: Option<(Forward, Timestamp)>,
     /// Minor version of the kubelet that started the static pods.
     parts_by: Option<u32>,
-    /// Something has changed since the kubelet last looked at its manifests.
-    unsettled: bool,
     operations: u64,
     /// How often the machine's certificates were renewed.
     renewals: u32,
@@ -162,7 +160,6 @@ impl SimHost {
             jobs: BTreeMap::new(),
             forward: None,
             parts_by: None,
-            unsettled: true,
             operations: 0,
             renewals: 0,
             down: false,
@@ -173,16 +170,13 @@ impl SimHost {
 
     /// Brings time, and with it what happens on the machine by itself.
     pub fn tick(&mut self, now: Timestamp) {
-        if now <= self.now {
-            return;
-        }
         // One after the other: what starts half-way is ready by the end.
         while let Some(next) = self.next_change().filter(|next| *next <= now) {
             self.now = next;
-            self.look();
+            self.settle();
         }
-        self.now = now;
-        self.look();
+        self.now = self.now.max(now);
+        self.settle();
     }
 
     /// When something on the machine changes next by itself.

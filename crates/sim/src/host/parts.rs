@@ -127,20 +127,10 @@ impl SimHost {
         }
     }
 
-    /// Something was changed: the kubelet looks at its manifests again.
-    pub(super) fn settle(&mut self) {
-        self.unsettled = true;
-        self.look();
-    }
-
     /// What has happened by now.
-    pub(super) fn look(&mut self) {
-        let (now, before) = (self.now, self.parts.len());
+    pub(super) fn settle(&mut self) {
+        let now = self.now;
         self.parts.retain(|_, part| part.ends.is_none_or(|ends| ends > now));
-        if !self.unsettled && self.parts.len() == before {
-            return;
-        }
-        self.unsettled = true;
         let looks = self
             .kubelet
             .as_ref()
@@ -166,13 +156,14 @@ impl SimHost {
             };
             self.parts.insert(name, part);
         }
-        self.unsettled = false;
     }
 
     fn is_ready(&self, name: &str) -> bool {
         self.parts.get(name).is_some_and(|part| {
-            let mut broken = self.faults.broken_parts.iter();
-            let broken = broken.any(|(broken, version)| broken == name && *version == part.version);
+            let broken = self
+                .faults
+                .broken_parts
+                .contains(&(name.to_owned(), part.version.clone()));
             part.ready <= self.now && part.ends.is_none() && !broken
         })
     }

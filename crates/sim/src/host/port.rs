@@ -61,17 +61,10 @@ impl SimHost {
         }
     }
 
-    /// Only manifests mean anything to what runs.
-    fn settle_after(&mut self, path: &str) {
-        if path.starts_with(paths::MANIFESTS) {
-            self.settle();
-        }
-    }
-
     fn place_file(&mut self, path: &str, file: File) {
-        self.disk.forget(&beside(path));
+        self.disk.remove(&beside(path));
         self.disk.place(path, file);
-        self.settle_after(path);
+        self.settle();
     }
 }
 
@@ -150,7 +143,7 @@ impl Host for SimHost {
     fn remove(&mut self, path: &str) -> Answer<()> {
         self.change(|host| {
             host.disk.remove(path);
-            host.settle_after(path);
+            host.settle();
             Ok(())
         })
     }

@@ -1,0 +1,237 @@
+//! How a run may end: at the target, or in a state that names what blocks it; and with nothing left behind.
+
+use afloat_api::clusterupgrade::Phase;
+use afloat_api::{ClusterUpgrade, ConditionType, NodeState};
+
+use super::store::Kind as _;
+use super::time::{Millis, clock};
+use super::world::World;
+
+/// Rules 7 and 12 at the end of a run.
+pub fn check(world: &mut World) {
+    let upgrades: Vec<_> = world.store.upgrades.values().cloned().collect();
+    for upgrade in &upgrades {
+        world.rules.judged[12] += 1;
+        if let Some(problem) = unexplained(world, upgrade) {
+            world.rules.breaks(12, format!("{}: {problem}", upgrade.key()));
+            return;
+        }
+    }
+    let alone: Vec<_> = world.store.node_upgrades.values().cloned().collect();
+    for node in alone {
+        if let Some(problem) = node_unexplained(&node) {
+            world.rules.breaks(12, format!("{}: {problem}", node.key()));
+            return;
+        }
+    }
+    left_behind(world);
+}
+
+/// The phases in a word, for summaries.
+pub fn words(world: &World) -> Vec<String> {
+    let mut words: Vec<String> = world
+        .store
+        .upgrades
+        .values()
+        .map(|upgrade| {
+            let phase = upgrade
+                .status
+                .as_ref()
+                .and_then(|status| status.phase)
+                .unwrap_or_default();
+            if ended(upgrade) {
+                phase.to_string()
+            } else {
+                format!("{phase}: {}", why(upgrade).unwrap_or_else(|| "?".to_owned()))
+            }
+        })
+        .collect();
+    if words.is_empty() {
+        for upgrade in world.store.node_upgrades.values() {
+            let state = upgrade
+                .status
+                .as_ref()
+                .and_then(|status| status.state)
+                .unwrap_or_default();
+            words.push(state.to_string());
+        }
+    }
+    if words.is_empty() {
+        words.push("nothing".to_owned());
+    }
+    words
+}
+
+fn ended(upgrade: &ClusterUpgrade) -> bool {
+    let phase = upgrade.status.as_ref().and_then(|status| status.phase);
+    matches!(phase, Some(Phase::Succeeded | Phase::Failed | Phase::Aborted))
+}
+
+fn unexplained(world: &World, upgrade: &ClusterUpgrade) -> Option<String> {
+    let status = upgrade.status.as_ref();
+    let phase = status.and_then(|status| status.phase).unwrap_or_default();
+    if upgrade.metadata.deletion_timestamp.is_some() {
+        return Some("it was deleted and is still there".to_owned());
+    }
+    match phase {
+        Phase::Succeeded => not_at_target(world, upgrade),
+        Phase::Failed | Phase::Aborted => {
+            if why(upgrade).is_none() {
+                return Some(format!("it is {phase} and does not say why"));
+            }
+            None
+        }
+        _ => match why(upgrade) {
+            Some(_) => None,
+            None => Some(format!(
+                "it is in {phase} since {}, nothing is written any more, and nothing says what blocks it",
+                clock(last(world))
+            )),
+        },
+    }
+}
+
+fn last(world: &World) -> Millis {
+    world.last_operator_write
+}
+
+/// What blocks an upgrade, in its own words: a condition with a reason, or a node that waits.
+fn why(upgrade: &ClusterUpgrade) -> Option<String> {
+    let status = upgrade.status.as_ref()?;
+    let stalled = status.conditions.iter().find(|condition| {
+        let holds = [ConditionType::Stalled, ConditionType::Paused];
+        condition.status == "True" && holds.iter().any(|kind| *kind.to_string() == condition.type_)
+    });
+    if let Some(condition) = stalled {
+        return (!condition.reason.is_empty() && !condition.message.is_empty()).then(|| condition.reason.clone());
+    }
+    if let Some(wait) = status.waiting.first() {
+        return Some(wait.wait.reason.clone());
+    }
+    let ready = status
+        .conditions
+        .iter()
+        .find(|condition| condition.type_ == ConditionType::Ready.to_string())?;
+    let says = !ready.message.is_empty() && !matches!(ready.reason.as_str(), "" | "InProgress" | "NotStarted");
+    (says || ended(upgrade)).then(|| ready.reason.clone())
+}
+
+/// At the target means: every machine runs it, but those that were set aside, which are named.
+fn not_at_target(world: &World, upgrade: &ClusterUpgrade) -> Option<String> {
+    let target: afloat_core::KubernetesVersion = upgrade.spec.kubernetes_version.parse().ok()?;
+    let failed = upgrade
+        .status
+        .as_ref()
+        .map(|status| status.failed.as_slice())
+        .unwrap_or_default();
+    for machine in world.machines.values() {
+        let set_aside = failed.iter().any(|failure| failure.node == machine.name.as_str()) || undone(world, machine);
+        let version = &machine.facts.kubelet_version;
+        if *version < target && !set_aside && joined_before_end(world, upgrade, machine) {
+            return Some(format!("it succeeded, but {} is at {version}", machine.name));
+        }
+    }
+    None
+}
+
+/// A person had it undone.
+fn undone(world: &World, machine: &super::machine::Machine) -> bool {
+    world.store.node_upgrades.values().any(|upgrade| {
+        let status = upgrade.status.as_ref();
+        upgrade.spec.node.uid == machine.node_uid.as_str()
+            && status.is_some_and(|status| status.state == Some(NodeState::RolledBack))
+    })
+}
+
+/// A node that joined after the upgrade had ended is none of its business.
+fn joined_before_end(world: &World, upgrade: &ClusterUpgrade, machine: &super::machine::Machine) -> bool {
+    let finished = upgrade.status.as_ref().and_then(|status| status.finished_at.clone());
+    let node = world.store.nodes.get(&machine.name);
+    match (finished, node) {
+        (Some(finished), Some(node)) => node.created_at < finished.0,
+        _ => true,
+    }
+}
+
+fn node_unexplained(upgrade: &afloat_api::NodeKubeadmUpgrade) -> Option<String> {
+    let status = upgrade.status.as_ref()?;
+    let state = status.state.unwrap_or_default();
+    if upgrade.metadata.deletion_timestamp.is_some() {
+        return Some(format!("it was deleted and is still there, in {state}"));
+    }
+    match state {
+        NodeState::Succeeded | NodeState::RolledBack | NodeState::Staged | NodeState::Paused | NodeState::Pending => {
+            None
+        }
+        NodeState::Failed => status
+            .failure
+            .is_none()
+            .then(|| "it failed and does not say why".to_owned()),
+        _ => status
+            .waiting_for
+            .is_none()
+            .then(|| format!("it is in {state} for ever and does not say what it waits for")),
+    }
+}
+
+/// The node could not be put back, and its object says so: only a person can help.
+fn given_up(world: &World, node_uid: &str) -> bool {
+    world.store.node_upgrades.values().any(|upgrade| {
+        let status = upgrade.status.as_ref();
+        upgrade.spec.node.uid == node_uid && status.is_some_and(|status| status.state == Some(NodeState::Failed))
+    })
+}
+
+/// Rule 7: what is over has left nothing behind.
+fn left_behind(world: &mut World) {
+    world.rules.judged[7] += 1;
+    let going_on: Vec<String> = world
+        .store
+        .upgrades
+        .values()
+        .filter(|upgrade| !ended(upgrade))
+        .filter_map(|upgrade| upgrade.metadata.uid.clone())
+        .collect();
+    let alone: Vec<String> = world
+        .store
+        .node_upgrades
+        .values()
+        .filter(|upgrade| {
+            let state = upgrade
+                .status
+                .as_ref()
+                .and_then(|status| status.state)
+                .unwrap_or_default();
+            !matches!(state, NodeState::Succeeded | NodeState::RolledBack)
+        })
+        .filter_map(|upgrade| upgrade.metadata.uid.clone())
+        .collect();
+    let mut left = None;
+    for node in world.store.nodes.values() {
+        if let Some(by) = &node.cordoned_by
+            && !given_up(world, node.uid.as_str())
+            && !going_on.iter().chain(&alone).any(|uid| uid == by.as_str())
+        {
+            left = Some(format!(
+                "{} still says that an upgrade cordoned it, and that upgrade is over",
+                node.name
+            ));
+        }
+        if node.pause.as_deref() == Some("true") && going_on.is_empty() {
+            left = Some(format!("{} is still paused for an upgrade that is over", node.name));
+        }
+    }
+    for lock in world.store.locks.values() {
+        if !going_on.iter().any(|uid| uid == lock.holder.as_str()) {
+            left = Some("the lock of the cluster is still held by an upgrade that is over".to_owned());
+        }
+    }
+    for machine in world.machines.values() {
+        if machine.facts.powered && machine.facts.aside {
+            left = Some(format!("{} still stands aside", machine.name));
+        }
+    }
+    if let Some(left) = left {
+        world.rules.breaks(7, left);
+    }
+}

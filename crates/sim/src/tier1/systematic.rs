@@ -1,0 +1,57 @@
+//! The systematic mode: one clean run of a scenario, then the same again with the operator ending after every single one of
+//! its requests, and coming back from views of every age. What chance would need years to hit is tried once each.
+
+use super::run::{Options, Outcome, run};
+use super::scenario::Scenario;
+
+/// How old the views are that an operator comes back from, in revisions; 0 is the newest.
+const SAMPLED: [u64; 2] = [0, 25];
+
+/// A plan that broke a rule.
+#[derive(Debug)]
+pub struct Found {
+    pub options: Options,
+    pub outcome: Outcome,
+}
+
+/// What was tried.
+#[derive(Debug, Default)]
+pub struct Tried {
+    pub plans: usize,
+    pub found: Vec<Found>,
+}
+
+/// Tries a scenario with a crash after every request, and stale restarts at sampled revisions, or at `every` one.
+pub fn try_all(scenario: &'static Scenario, every: bool) -> Tried {
+    let mut tried = Tried::default();
+    let clean = Options::clean(scenario);
+    let outcome = run(&clean);
+    let (requests, revision) = (outcome.requests, outcome.revision);
+    tried.take(clean.clone(), outcome);
+    let ages: Vec<u64> = if every {
+        // Every revision that the clean run had is met by some age at some request.
+        (0..revision).step_by(7).collect()
+    } else {
+        SAMPLED.to_vec()
+    };
+    for request in 0..requests {
+        for back in &ages {
+            let options = Options {
+                crash: Some((request, *back)),
+                ..clean.clone()
+            };
+            let outcome = run(&options);
+            tried.take(options, outcome);
+        }
+    }
+    tried
+}
+
+impl Tried {
+    fn take(&mut self, options: Options, outcome: Outcome) {
+        self.plans += 1;
+        if outcome.broken.is_some() {
+            self.found.push(Found { options, outcome });
+        }
+    }
+}
