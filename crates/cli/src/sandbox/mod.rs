@@ -81,15 +81,11 @@ pub async fn run(arguments: Sandbox) -> Result<Code, Problem> {
         code = upgrade::run(&server.client(), &to, workers, speed).await?;
     }
     if let Some(service) = service {
-        show.live(service_only(), true).await?;
+        // The cluster is there already: nothing is filled in any more.
+        show.live(std::future::ready(Ok(())), true).await?;
         service.end().await;
     }
     Ok(code)
-}
-
-/// A cluster that is there already: nothing is filled in any more.
-async fn service_only() -> Result<(), afloat_sim::world::PopulateError> {
-    Ok(())
 }
 
 fn shape(arguments: &Sandbox) -> Shape {

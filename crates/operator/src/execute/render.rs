@@ -166,6 +166,19 @@ mod tests {
     }
 
     #[test]
+    fn p26_the_steps_are_privileged_and_work_on_the_host_itself() {
+        let rendered = task_pod(&pod("worker-1"));
+        let spec = &rendered["spec"];
+        assert_eq!((&spec["hostPID"], &spec["hostNetwork"]), (&json!(true), &json!(true)));
+        let steps = spec["initContainers"].as_array().unwrap();
+        assert!(!steps.is_empty());
+        for step in steps {
+            assert_eq!(step["securityContext"]["privileged"], true, "{step}");
+            assert_eq!(step["volumeMounts"][0]["mountPath"], HOST, "{step}");
+        }
+    }
+
+    #[test]
     fn a_node_whose_name_is_no_label_has_its_pods_all_the_same() {
         let long = "n".repeat(80);
         let rendered = task_pod(&pod(&long));

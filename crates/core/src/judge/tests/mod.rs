@@ -435,3 +435,21 @@ fn p22_a_group_works_without_an_upgrade_above_it() {
         .unwrap();
     assert!(status.ready && status.upgraded == 3 && status.require_upgrade == 3);
 }
+
+#[test]
+fn p44_a_cluster_of_cluster_api_is_left_to_cluster_api() {
+    let owned = ClusterUpgradeSpec {
+        cluster_ref: Some(afloat_api::clusterupgrade::ClusterRef {
+            name: "shop".to_owned(),
+        }),
+        ..spec()
+    };
+    let (mut table, key) = table(3, 2, owned);
+    table.settle();
+    assert!(
+        table.done.is_empty(),
+        "machines that can be replaced are not upgraded in place unasked: {:?}",
+        table.done
+    );
+    assert_eq!(table.phase(&key), Phase::Pending);
+}
