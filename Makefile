@@ -9,7 +9,7 @@ export PATH := $(TOOLS):$(PATH)
 help: ## List the tasks
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-run: ## Start a sandbox cluster and show it live (ARGS="--once" prints it and ends, ARGS="--serve" keeps it up for kubectl)
+run: ## Upgrade a sandbox cluster in place before your eyes (ARGS="--once" prints it and ends, ARGS="--serve" keeps it up)
 	@tools/ensure cargo cc
 	@cargo run --quiet --release --package afloat-cli --bin afloat -- sandbox $(ARGS)
 
