@@ -179,7 +179,9 @@ fn under_way(view: &View, explanation: &mut Explanation, name: &str, upgrade: &C
     let status = upgrade.status.clone().unwrap_or_default();
     // Whoever holds a slot keeps the others waiting; else the first that is held back.
     let holding = |wait: &&NodeWait| status.slots.iter().any(|slot| slot.node == wait.node);
-    let wait = status.waiting.iter().find(holding).or_else(|| status.waiting.first());
+    let wait = status.waiting.iter().find(holding);
+    // While another node moves, what holds back those after it is not what anybody waits for.
+    let wait = wait.or_else(|| status.waiting.first().filter(|_| status.slots.is_empty()));
     let Some(wait) = wait else {
         return whole(explanation, name, upgrade, now);
     };

@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::time::Duration;
 
+use afloat_api::clusterupgrade::Phase;
 use afloat_api::node::StepReport;
 use afloat_core::objects::Standing;
 use afloat_core::view::{Component, ControlPlaneHealth, EtcdMember, Health, NodeName, PodPhase, View};
@@ -17,7 +18,7 @@ use crate::gates::under_way;
 const COUNTED: u32 = 10;
 /// No answer within this time is no.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
-/// How often is asked while a control plane is being upgraded.
+/// How often is asked while a control plane is being upgraded, or an upgrade is about to begin.
 const BUSY: Duration = Duration::from_secs(1);
 /// How often otherwise, while an upgrade is under way.
 const CALM: Duration = Duration::from_secs(5);
@@ -198,7 +199,16 @@ pub fn pause(view: &View) -> Option<Duration> {
         let control_plane = view.nodes.get(name).is_some_and(|node| node.control_plane);
         control_plane && Standing::of(upgrade).in_flight()
     });
-    if busy {
+    // An upgrade that has not begun waits for these very answers.
+    let waits = view.upgrades.values().any(|upgrade| {
+        let phase = upgrade
+            .status
+            .as_ref()
+            .and_then(|status| status.phase)
+            .unwrap_or_default();
+        under_way(upgrade) && phase <= Phase::Preflight
+    });
+    if busy || waits {
         return Some(BUSY);
     }
     let any = view.upgrades.values().any(|upgrade| under_way(upgrade))

@@ -209,7 +209,13 @@ impl Turn<'_> {
     fn preflight(&mut self, settings: &Settings) {
         if self.still_asking() {
             self.again = Some(self.now + LOOK_AGAIN);
-            return;
+            self.enter(Phase::Preflight);
+            return self.hold_all(Closed {
+                reason: Reason::WaitingForApiServer,
+                message: "the control planes are being asked whether they are ready".to_owned(),
+                blocked_by: None,
+                until: None,
+            });
         }
         let findings = preflight::findings(self.view, self.key, settings, self.now);
         let passes = preflight::passes(&findings);

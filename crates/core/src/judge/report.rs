@@ -276,7 +276,16 @@ impl Turn<'_> {
                 "nodes in flight are put back as they were".to_owned(),
             );
         }
-        if let Some(wait) = self.status.waiting.first() {
+        // What keeps the node whose turn it is tells more than what keeps those after it.
+        let later = |wait: &&NodeWait| {
+            let reason = wait.wait.reason.parse().unwrap_or(Reason::InProgress);
+            !matches!(
+                reason,
+                Reason::WaitingForEarlierNode | Reason::WaitingForBudget | Reason::NodePaused
+            )
+        };
+        let first = self.status.waiting.iter().find(later);
+        if let Some(wait) = first.or_else(|| self.status.waiting.first().filter(|_| self.status.slots.is_empty())) {
             let reason = wait.wait.reason.parse().unwrap_or(Reason::InProgress);
             return (reason, short(&format!("{}: {}", wait.node, wait.wait.message), 512));
         }
