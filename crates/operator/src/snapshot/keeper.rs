@@ -28,6 +28,8 @@ pub struct Keeper {
     /// Known when a list began and not shown by it so far.
     unseen: BTreeMap<Kind, BTreeSet<Key>>,
     listed: BTreeSet<Kind>,
+    /// The newest Node that the list under way has shown.
+    newest_listed_node: Revision,
 }
 
 impl Keeper {
@@ -44,6 +46,7 @@ impl Keeper {
             buried: BTreeMap::new(),
             unseen: BTreeMap::new(),
             listed: BTreeSet::new(),
+            newest_listed_node: Revision::default(),
         }
     }
 
@@ -58,6 +61,7 @@ impl Keeper {
 
     /// Takes in what a watch said.
     pub fn take(&mut self, news: News) -> Vec<Changed> {
+        self.note_nodes_as_of(&news);
         match news {
             News::Listing(kind) => {
                 let known = self.keys(kind);
@@ -86,6 +90,28 @@ impl Keeper {
             News::Gone { kind, target } => self.gone(kind, &target),
             News::Interrupted { .. } => Vec::new(),
         }
+    }
+
+    /// Up to which revision Nodes were seen: every event of their watch says so, and a list once it is whole. Own writes do not:
+    /// they tell of one Node only.
+    fn note_nodes_as_of(&mut self, news: &News) {
+        let seen = match news {
+            News::Seen { object, listed } if object.kind() == Kind::Node => {
+                let revision = object.target().revision;
+                if *listed {
+                    self.newest_listed_node = self.newest_listed_node.max(revision);
+                    return;
+                }
+                revision
+            }
+            News::Listed(Kind::Node) => std::mem::take(&mut self.newest_listed_node),
+            News::Gone {
+                kind: Kind::Node,
+                target,
+            } => target.revision,
+            _ => return,
+        };
+        self.view.nodes_as_of = self.view.nodes_as_of.max(seen);
     }
 
     fn shown(&mut self, kind: Kind, key: &Key) {

@@ -234,3 +234,28 @@ fn whom_a_change_concerns_is_told_and_what_is_no_change_is_not() {
     assert_eq!(keeper.set_health(health(1)), [Changed::Health(NodeName::from("n"))]);
     assert!(keeper.set_health(health(1)).is_empty());
 }
+
+#[test]
+fn up_to_when_nodes_were_seen_is_told_by_their_watch_alone_and_by_whole_lists() {
+    let mut keeper = Keeper::new("afloat");
+    let as_of = |keeper: &Keeper| keeper.view().nodes_as_of.0;
+    keeper.take(News::Listing(Kind::Node));
+    keeper.take(listed(node("n", 7, &json!({}))));
+    assert_eq!(as_of(&keeper), 0, "others of the list may still come");
+    keeper.take(News::Listed(Kind::Node));
+    assert_eq!(as_of(&keeper), 7);
+    keeper.take(seen(node("n", 9, &json!({}))));
+    assert_eq!(as_of(&keeper), 9);
+    keeper.seen(node("n", 12, &json!({})));
+    assert_eq!(as_of(&keeper), 9, "an own write says nothing of the others");
+    let target = Target {
+        key: Key::new("", "n"),
+        uid: Uid::from("n"),
+        revision: Revision(13),
+    };
+    keeper.take(News::Gone {
+        kind: Kind::Node,
+        target,
+    });
+    assert_eq!(as_of(&keeper), 13);
+}
