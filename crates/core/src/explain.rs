@@ -328,6 +328,7 @@ mod tests {
                 node_uid: "uid-worker-2".to_owned(),
                 role: NodeRole::Worker,
                 attempt: 1,
+                version: "v1.36.3".to_owned(),
                 taken_at: Time(second(0)),
                 failure_domain: None,
             }],

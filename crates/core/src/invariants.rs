@@ -11,6 +11,7 @@ use afloat_api::{ClusterUpgradeStatus, NodeKubeadmUpgrade, NodeRole, Reason};
 use jiff::Timestamp;
 
 use crate::action::{Action, Decision, Event, EventObject, Task, TaskPod};
+use crate::objects::Standing;
 use crate::plan;
 use crate::settings::{self, Settings};
 use crate::version::KubernetesVersion;
@@ -90,7 +91,9 @@ fn ledger(view: &View, target: &Target, status: &ClusterUpgradeStatus) -> Result
         .as_ref()
         .map(|status| status.slots.as_slice())
         .unwrap_or_default();
-    let same = |one: &Slot, other: &Slot| one.node == other.node && one.attempt == other.attempt;
+    let same = |one: &Slot, other: &Slot| {
+        (&one.node, one.attempt, &one.version) == (&other.node, other.attempt, &other.version)
+    };
     let fresh: Vec<&Slot> = status
         .slots
         .iter()
@@ -155,11 +158,8 @@ fn go(view: &View, target: &Target) -> Result<(), Violation> {
         .as_ref()
         .map(|status| status.slots.as_slice())
         .unwrap_or_default();
-    let holds = slots.iter().any(|slot| {
-        slot.node == node_upgrade.spec.node.name
-            && slot.node_uid == node_upgrade.spec.node.uid
-            && slot.attempt == node_upgrade.spec.attempt
-    });
+    let standing = Standing::of(node_upgrade);
+    let holds = slots.iter().any(|slot| standing.holds(slot));
     if holds {
         Ok(())
     } else {

@@ -2,6 +2,7 @@
 
 use std::str::FromStr as _;
 
+use afloat_api::clusterupgrade::Slot;
 use afloat_api::kubeadm::DesiredNodeState;
 use afloat_api::{NodeKubeadmUpgrade, NodeState, Reason};
 use jiff::Timestamp;
@@ -75,6 +76,18 @@ impl<'a> Standing<'a> {
 
     pub fn node_uid(self) -> &'a str {
         &self.upgrade.spec.node.uid
+    }
+
+    /// Whether an entry of a ledger is about this upgrade: the same machine on the same hop, in whatever attempt.
+    pub fn is_meant_by(self, slot: &Slot) -> bool {
+        slot.node == self.node()
+            && slot.node_uid == self.node_uid()
+            && slot.version == self.upgrade.spec.kubelet_version
+    }
+
+    /// Whether an entry of a ledger is for this very attempt.
+    pub fn holds(self, slot: &Slot) -> bool {
+        self.is_meant_by(slot) && slot.attempt == self.upgrade.spec.attempt
     }
 
     /// Why this attempt failed or was put back.

@@ -201,6 +201,10 @@ pub struct Slot {
     /// Which attempt at this node it is, from 1.
     #[schemars(range(min = 1))]
     pub attempt: i32,
+    /// The version the node goes to: a node on the way to a distant target has a slot for each hop.
+    #[schemars(length(max = 64))]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub version: String,
     /// When the slot was given.
     pub taken_at: Time,
     /// The failure domain that the slot counts for.

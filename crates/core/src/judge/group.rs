@@ -108,6 +108,7 @@ impl<'a> Turn<'a> {
                 node_uid: standing.node_uid().to_owned(),
                 role: standing.upgrade.spec.role,
                 attempt: standing.upgrade.spec.attempt,
+                version: standing.upgrade.spec.kubelet_version.clone(),
                 taken_at: k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(self.now),
                 failure_domain: None,
             })
@@ -185,7 +186,11 @@ impl<'a> Turn<'a> {
         // A slot that outlived its object (someone deleted it) still counts for the one made in its place.
         let attempt = slots
             .iter()
-            .find(|slot| slot.node == node.name.as_str() && slot.node_uid == node.uid.as_str())
+            .find(|slot| {
+                slot.node == node.name.as_str()
+                    && slot.node_uid == node.uid.as_str()
+                    && slot.version == self.group().version()
+            })
             .map_or(1, |slot| slot.attempt);
         let names = |upgrade: &'b ClusterUpgrade| {
             let meta = &upgrade.metadata;
@@ -249,9 +254,7 @@ impl<'a> Turn<'a> {
         let standings: Vec<Standing<'a>> = self.members.nodes.values().copied().collect();
         for standing in standings {
             let attempt = standing.upgrade.spec.attempt;
-            let holds = slots.iter().any(|slot| {
-                slot.node == standing.node() && slot.node_uid == standing.node_uid() && slot.attempt == attempt
-            });
+            let holds = slots.iter().any(|slot| standing.holds(slot));
             // A node has an upgrade for each hop and one slot: it is for the first hop that is not over.
             let holds = holds && !earlier_hop_is_open(self.view, standing.upgrade);
             let node = self.view.nodes.get(standing.node());

@@ -619,6 +619,7 @@ impl Turn<'_> {
                 node_uid: standing.node_uid().to_owned(),
                 role: standing.upgrade.spec.role,
                 attempt: standing.upgrade.spec.attempt,
+                version: standing.upgrade.spec.kubelet_version.clone(),
                 taken_at: Time(self.now),
                 failure_domain: None,
             });

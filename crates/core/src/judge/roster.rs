@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use afloat_api::clusterupgrade::Slot;
 use afloat_api::{
     ControlPlaneKubeadmUpgrade, GroupUpgradeStatus, NodeKubeadmUpgrade, ObjectRef, WorkersKubeadmUpgrade,
 };
@@ -155,21 +156,11 @@ impl<'a> Roster<'a> {
             .flat_map(|members| members.nodes.values().map(|standing| (members.group, *standing)))
     }
 
-    /// The upgrade of a node that an entry of the ledger is about.
-    pub fn holder(&self, node: &str, uid: &str, attempt: i32) -> Option<Standing<'a>> {
-        let mut of_node = self
-            .standings()
+    /// The upgrade of a node that an entry of the ledger is about: of the hops of one node the one the entry names.
+    pub fn holder(&self, slot: &Slot) -> Option<Standing<'a>> {
+        self.standings()
             .map(|(_, standing)| standing)
-            .filter(|standing| standing.node() == node && standing.node_uid() == uid);
-        let mut last = None;
-        // A node has one upgrade for each hop: the one that is not over counts, else the latest.
-        for standing in &mut of_node {
-            if standing.upgrade.spec.attempt == attempt && !standing.ended() {
-                return Some(standing);
-            }
-            last = Some(standing);
-        }
-        last
+            .find(|standing| standing.is_meant_by(slot))
     }
 }
 

@@ -172,6 +172,7 @@ impl<'a> Granting<'a> {
             node_uid: candidate.node.uid.to_string(),
             role: candidate.standing.upgrade.spec.role,
             attempt: candidate.standing.upgrade.spec.attempt,
+            version: candidate.standing.upgrade.spec.kubelet_version.clone(),
             taken_at: Time(self.now),
             failure_domain: candidate
                 .node
@@ -288,7 +289,7 @@ impl Out {
 pub fn still_held(view: &View, roster: &Roster<'_>, held: &[Slot], ledger_as_of: crate::view::Revision) -> Vec<Slot> {
     held.iter()
         .filter(|slot| {
-            let standing = roster.holder(&slot.node, &slot.node_uid, slot.attempt);
+            let standing = roster.holder(slot);
             match standing {
                 Some(standing) if standing.upgrade.spec.attempt == slot.attempt => !standing.ended(),
                 Some(standing) => standing.upgrade.spec.attempt < slot.attempt,
