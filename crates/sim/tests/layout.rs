@@ -1,5 +1,11 @@
 //! A machine as image-builder lays it out, upgraded step by step by the engine of `afloat-node`.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that cannot go on says so by failing"
+)]
+
 use afloat_api::NodeRole;
 use afloat_api::node::{NodePlan, exit, steps};
 use afloat_node::engine::{Engine, Followed};

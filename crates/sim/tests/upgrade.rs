@@ -1,5 +1,7 @@
 //! A whole upgrade by the real operator on a simulated cluster, over the embedded API server, under paused time.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by failing")]
+
 use afloat_api::clusterupgrade::{DrainOption, Phase};
 use afloat_api::{ClusterUpgrade, ClusterUpgradeSpec, NodeKubeadmUpgrade};
 use afloat_apisim::{ApiServer, Clock as ServerClock, Options};
@@ -57,7 +59,7 @@ async fn play(scenario: Scenario, shape: Shape, machines: Machines) -> Play {
     tier2::lay_ground(&client, &shape.version, &machines.versions)
         .await
         .unwrap();
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
     let health = world.health();
     let for_operator = client.clone();
     let start_operator = Box::new(move || {
@@ -168,7 +170,7 @@ fn machines() -> Machines {
 async fn p1_p3_a_cluster_is_upgraded_in_place_from_the_first_preflight_to_the_last_uncordon() {
     let play = play(Scenario::Default, Shape::default(), machines()).await;
     play.ask(spec()).await;
-    let (phase, message) = play.ended(Duration::from_secs(4 * 3600)).await;
+    let (phase, message) = play.ended(Duration::from_hours(4)).await;
     assert_eq!(phase, Phase::Succeeded, "{message}\n{}", play.told().await);
     tokio::time::sleep(Duration::from_secs(30)).await;
     play.assert_clean(TO).await;
@@ -178,7 +180,7 @@ async fn p1_p3_a_cluster_is_upgraded_in_place_from_the_first_preflight_to_the_la
 async fn p36_a_single_node_is_upgraded_without_another_machine() {
     let play = play(Scenario::SingleNode, Scenario::SingleNode.default_shape(), machines()).await;
     play.ask(spec()).await;
-    let (phase, message) = play.ended(Duration::from_secs(4 * 3600)).await;
+    let (phase, message) = play.ended(Duration::from_hours(4)).await;
     assert_eq!(phase, Phase::Succeeded, "{message}\n{}", play.told().await);
     tokio::time::sleep(Duration::from_secs(30)).await;
     play.assert_clean(TO).await;
@@ -194,7 +196,7 @@ async fn an_operator_that_is_killed_again_and_again_still_ends_the_upgrade() {
         tokio::time::sleep(Duration::from_secs(2)).await;
         play.operator = (play.start_operator)();
     }
-    let (phase, message) = play.ended(Duration::from_secs(4 * 3600)).await;
+    let (phase, message) = play.ended(Duration::from_hours(4)).await;
     assert_eq!(phase, Phase::Succeeded, "{message}\n{}", play.told().await);
     tokio::time::sleep(Duration::from_secs(30)).await;
     play.assert_clean(TO).await;
