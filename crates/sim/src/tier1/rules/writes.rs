@@ -222,6 +222,13 @@ impl Rules {
         if planes > 1 {
             self.breaks(2, format!("{key} gives two control planes a slot"));
         }
+        // Custom gates hold every node, whatever it is.
+        for gate in &memory.gates {
+            let closed = self.closed_gates.get(&(key.clone(), gate.clone()));
+            if closed.is_some_and(|since| since + 10_000 < self.now) {
+                self.breaks(5, format!("{key} gives a slot although its gate {gate} is closed"));
+            }
+        }
         let granted_workers: Vec<_> = granted.iter().filter(|slot| slot.role == NodeRole::Worker).collect();
         if granted_workers.is_empty() {
             return;
@@ -251,12 +258,6 @@ impl Rules {
         self.domains_hold(&memory, &key.to_string());
         self.judge(4);
         self.control_plane_is_first(store, upgrade, &granted_workers);
-        for gate in &memory.gates {
-            let closed = self.closed_gates.get(&(key.clone(), gate.clone()));
-            if closed.is_some_and(|since| since + 10_000 < self.now) {
-                self.breaks(5, format!("{key} gives a slot although its gate {gate} is closed"));
-            }
-        }
     }
 
     fn domains_hold(&mut self, memory: &UpgradeMemory, key: &str) {

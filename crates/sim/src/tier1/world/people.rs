@@ -153,6 +153,12 @@ impl World {
                     message: Arc::from("the shop is busy"),
                 };
                 self.gates.insert((upgrade.clone(), Arc::clone(name)), state);
+                let gate = (upgrade.clone(), name.to_string());
+                if *open {
+                    self.rules.closed_gates.remove(&gate);
+                } else {
+                    self.rules.closed_gates.insert(gate, self.now);
+                }
                 self.probe_operators();
             }
             Act::KubeadmFails(name, times) => {
