@@ -52,9 +52,10 @@ conformance: ## Compare the embedded API server with the real one (ARGS="--seque
 generate: ## Write the CRDs and the reference docs from the types
 	cargo xtask generate
 
-bench: ## Measure the embedded API server (1 minute; a table, and JSON in target/bench.json)
+bench: ## Measure the embedded API server and the core's decisions (2 minutes; tables, and JSON in target/bench.json)
 	@tools/ensure cargo cc
-	cargo run --release --package afloat-conformance --bin bench -- $(ARGS)
+	cargo run --profile dist --package afloat-conformance --bin bench -- $(ARGS)
+	cargo run --profile dist --package afloat-sim --bin decisions
 
 sim: ## Try to break simulated upgrades by seed (SEEDS=10000, or one again with its trace: SEED=7 SCENARIO=ha; ARGS="--systematic")
 	@tools/ensure cargo cc

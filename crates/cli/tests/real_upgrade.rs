@@ -135,7 +135,7 @@ async fn an_operator_killed_again_and_again_upgrades_a_cluster_on_a_real_api_ser
 
     let kubeconfig = plane.kubeconfig_path();
     let mut operator = Operator::start(&kubeconfig);
-    let deadline = Instant::now() + Duration::from_mins(4);
+    let deadline = Instant::now() + Duration::from_mins(8);
     let mut killed = 0;
     let (last, message) = loop {
         tokio::time::sleep(Duration::from_secs(8)).await;

@@ -1,7 +1,7 @@
 //! A group's turn: makes the upgrades of its nodes, lets those go on that hold a slot, hears wishes, and sums up. Under a
 //! ClusterUpgrade the slots are that one's; a group that stands alone keeps its own in `status.inFlight`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use afloat_api::clusterupgrade::Slot;
@@ -252,9 +252,14 @@ impl<'a> Turn<'a> {
     /// Lets nodes go on that hold a slot; puts those back whose turn is over.
     fn let_go(&mut self, slots: &[Slot]) {
         let standings: Vec<Standing<'a>> = self.members.nodes.values().copied().collect();
+        let mut slots_of: BTreeMap<&str, Vec<&Slot>> = BTreeMap::new();
+        for slot in slots {
+            slots_of.entry(slot.node.as_str()).or_default().push(slot);
+        }
         for standing in standings {
             let attempt = standing.upgrade.spec.attempt;
-            let holds = slots.iter().any(|slot| standing.holds(slot));
+            let of_node = slots_of.get(standing.node()).into_iter().flatten();
+            let holds = of_node.into_iter().any(|slot| standing.holds(slot));
             // A node has an upgrade for each hop and one slot: it is for the first hop that is not over.
             let holds = holds && !earlier_hop_is_open(self.view, standing.upgrade);
             let node = self.view.nodes.get(standing.node());
@@ -479,7 +484,7 @@ impl<'a> Turn<'a> {
 /// The versions whose migrations run in turn on a node: one for each minor version it passes, the newest there is.
 fn via(view: &View, node: &Node, to: &KubernetesVersion) -> Vec<String> {
     let from = node.kubelet_version.as_ref().map(KubernetesVersion::minor_version);
-    let mut newest: std::collections::BTreeMap<_, &KubernetesVersion> = std::collections::BTreeMap::new();
+    let mut newest: BTreeMap<_, &KubernetesVersion> = BTreeMap::new();
     for version in view.images.keys() {
         let minor = version.minor_version();
         if from.is_some_and(|from| minor > from) && minor < to.minor_version() {

@@ -450,11 +450,12 @@ impl Turn<'_> {
         let view = self.view;
         let nodes = self.nodes_of(stage.kind).map(AsRef::as_ref);
         let order = plan::order(view, nodes, stage.kind, settings);
+        let listed = self.roster.listed(stage);
         let missing: Vec<&Node> = order
             .iter()
             .filter_map(|name| view.nodes.get(name))
             .map(AsRef::as_ref)
-            .filter(|node| !self.past(stage, node) && !self.listed(stage, node))
+            .filter(|node| !self.past(stage, node) && !listed.contains(&(node.name.as_str(), node.uid.as_str())))
             .collect();
         if missing.is_empty() {
             return;
@@ -463,10 +464,6 @@ impl Turn<'_> {
             StageKind::ControlPlane => self.add_control_planes(stage, &missing),
             StageKind::Workers => self.add_workers(stage, &missing, settings),
         }
-    }
-
-    fn listed(&self, stage: &Stage, node: &Node) -> bool {
-        self.roster.serving(stage).any(|members| members.group.lists(node))
     }
 
     fn add_control_planes(&mut self, stage: &Stage, missing: &[&Node]) {

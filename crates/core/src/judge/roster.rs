@@ -1,7 +1,7 @@
 //! Who belongs to an upgrade: its groups, their nodes and how each stands. Read from the view anew at every turn; nothing
 //! is remembered between turns but what the objects themselves say.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use afloat_api::clusterupgrade::Slot;
@@ -86,12 +86,6 @@ impl<'a> Group<'a> {
     pub fn serves(self, stage: &Stage) -> bool {
         self.kind() == stage.kind && self.version() == stage.version.to_string()
     }
-
-    pub fn lists(self, node: &Node) -> bool {
-        self.machines()
-            .iter()
-            .any(|machine| machine.name == node.name.as_str() && machine.uid.as_deref() == Some(node.uid.as_str()))
-    }
 }
 
 /// A group and its nodes' upgrades, by the name of the node.
@@ -156,10 +150,19 @@ impl<'a> Roster<'a> {
             .flat_map(|members| members.nodes.values().map(|standing| (members.group, *standing)))
     }
 
+    /// The machines that groups of a stage list, by name and uid.
+    pub fn listed(&self, stage: &Stage) -> BTreeSet<(&'a str, &'a str)> {
+        let machines = self.serving(stage).flat_map(|members| members.group.machines());
+        machines
+            .filter_map(|machine| Some((machine.name.as_str(), machine.uid.as_deref()?)))
+            .collect()
+    }
+
     /// The upgrade of a node that an entry of the ledger is about: of the hops of one node the one the entry names.
     pub fn holder(&self, slot: &Slot) -> Option<Standing<'a>> {
-        self.standings()
-            .map(|(_, standing)| standing)
+        self.groups
+            .iter()
+            .filter_map(|members| members.nodes.get(slot.node.as_str()).copied())
             .find(|standing| standing.is_meant_by(slot))
     }
 }
