@@ -26,7 +26,6 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 )]
 #[derive(Debug, Parser)]
 #[command(about = "Tries to break an upgrade: simulated clusters, people and faults, by seed")]
-#[allow(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 struct Args {
     /// How many seeds to run
     #[arg(long, default_value_t = 1000)]
