@@ -4,8 +4,9 @@
 use super::run::{Options, Outcome, run};
 use super::scenario::Scenario;
 
-/// How old the views are that an operator comes back from, in revisions; 0 is the newest.
-const SAMPLED: [u64; 2] = [0, 25];
+/// Of a sample: how old the views are that an operator comes back from, in revisions, and after each how many requests.
+const OLD: u64 = 25;
+const EVERY: usize = 8;
 
 /// A plan that broke a rule.
 #[derive(Debug)]
@@ -28,16 +29,18 @@ pub fn try_all(scenario: &'static Scenario, every: bool) -> Tried {
     let outcome = run(&clean);
     let (requests, revision) = (outcome.requests, outcome.revision);
     tried.take(clean.clone(), outcome);
-    let ages: Vec<u64> = if every {
-        // Every revision that the clean run had is met by some age at some request.
-        (0..revision).step_by(7).collect()
-    } else {
-        SAMPLED.to_vec()
-    };
     for request in 0..requests {
-        for back in &ages {
+        let ages: Vec<u64> = if every {
+            // Every revision that the clean run had is met by some age at some request.
+            (0..revision).step_by(7).collect()
+        } else if request % EVERY == 0 {
+            vec![0, OLD]
+        } else {
+            vec![0]
+        };
+        for back in ages {
             let options = Options {
-                crash: Some((request, *back)),
+                crash: Some((request, back)),
                 ..clean.clone()
             };
             let outcome = run(&options);
