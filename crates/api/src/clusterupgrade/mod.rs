@@ -143,7 +143,7 @@ pub struct ClusterUpgradeSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workers: Option<WorkersOption>,
     /// Conditions of your own on any objects: while one is not met, no further node starts.
-    #[schemars(length(max = 16))]
+    #[schemars(length(max = 8))]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ::kube_core::ListMerge::Map(vec!["name".into()]))]
     pub gates: Vec<Gate>,

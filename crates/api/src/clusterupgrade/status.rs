@@ -361,11 +361,11 @@ pub struct Change {
     #[schemars(length(min = 1, max = 512))]
     pub path: String,
     /// What was there before, as JSON; absent where the field was.
-    #[schemars(length(max = 1024))]
+    #[schemars(length(max = 512))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<String>,
     /// What was written, as JSON: undone only if it is still there.
-    #[schemars(length(max = 1024))]
+    #[schemars(length(max = 512))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
 }
