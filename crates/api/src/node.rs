@@ -39,7 +39,8 @@ pub mod exit {
 /// What a node has to become, and how.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct NodePlan {
-    /// Uid of the upgrade's group object; with the attempt it tells one journal from another.
+    /// Uid of the NodeKubeadmUpgrade; with the attempt it tells one journal from another, also when the object was deleted and
+    /// made anew under the same name.
     pub upgrade: String,
     pub attempt: i32,
     pub node: String,
