@@ -453,3 +453,138 @@ fn p44_a_cluster_of_cluster_api_is_left_to_cluster_api() {
     );
     assert_eq!(table.phase(&key), Phase::Pending);
 }
+
+fn paused_workers() -> ClusterUpgradeSpec {
+    ClusterUpgradeSpec {
+        node_upgrade_option: Some(NodeUpgradeOption {
+            strategy: Some(NodeUpgradeStrategy {
+                mode: Some(NodeUpgradeMode::Manual),
+                pause_nodes: vec!["worker-1".to_owned()],
+            }),
+        }),
+        ..spec()
+    }
+}
+
+#[test]
+fn the_end_of_an_upgrade_that_waits_leaves_the_pauses_of_the_one_at_work() {
+    let (mut table, first) = table(1, 2, paused_workers());
+    table.stage_all();
+    assert!(table.view().nodes["worker-1"].pause.is_some());
+    let second = table.upgrade("edge-2", spec());
+    table.settle();
+    table.edit(&second, |upgrade| upgrade.spec.abort = Some(true));
+    table.settle();
+    assert_eq!(table.phase(&second), Phase::Aborted);
+    assert!(
+        table.view().nodes["worker-1"].pause.is_some(),
+        "held by the upgrade at work"
+    );
+    table.edit(&first, |upgrade| upgrade.spec.abort = Some(true));
+    table.settle();
+    table.becomes("cp-1", NodeState::RolledBack, Some(Reason::Aborted));
+    table.settle();
+    assert!(
+        table.view().nodes["worker-1"].pause.is_none(),
+        "taken back by the one that put it there"
+    );
+}
+
+#[test]
+fn an_upgrade_in_another_namespace_is_told_so() {
+    let (mut table, key) = table(1, 1, spec());
+    table.cluster.view.home = "elsewhere".into();
+    table.settle();
+    assert_eq!(table.phase(&key), Phase::Failed);
+    assert_eq!(table.done, ["write-upgrade-status"]);
+}
+
+#[test]
+fn an_undoing_waits_for_the_upgrade_that_is_at_work() {
+    let mut table = Table::new(Cluster::new(1, 2, FROM).images(&[TO, "v1.37.1"]));
+    let first = table.upgrade("edge-1", spec());
+    table.run(&first);
+    let next = ClusterUpgradeSpec {
+        kubernetes_version: "v1.37.1".to_owned(),
+        ..spec()
+    };
+    let second = table.upgrade("edge-2", next);
+    table.stage_all();
+    assert_eq!(table.slot_nodes(&second), ["cp-1"]);
+    // The wish is about the first upgrade's node; the second one's has not begun.
+    table.wish("worker-1", Wish::Rollback);
+    table.settle();
+    assert!(table.slots(&first).is_empty(), "two ledgers would each grant");
+}
+
+#[test]
+fn an_undoing_waits_for_the_budget() {
+    let (mut table, key) = table(1, 3, spec());
+    table.run(&key);
+    table.cluster.node("worker-3", |node| node.ready.ready = false);
+    table.wish("worker-1", Wish::Rollback);
+    table.settle();
+    assert!(table.slots(&key).is_empty(), "worker-3 is the one that may be away");
+    table.cluster.node("worker-3", |node| node.ready.ready = true);
+    table.settle();
+    assert_eq!(table.slot_nodes(&key), ["worker-1"]);
+}
+
+#[test]
+fn the_slot_of_an_undoing_stays_while_the_node_was_not_told() {
+    let (mut table, key) = table(1, 2, spec());
+    table.run(&key);
+    table.wish("worker-1", Wish::Rollback);
+    let subject = Subject::Upgrade(key.clone());
+    for _ in 0..3 {
+        let decision = table.decide(&subject);
+        table.carry_out(&decision);
+    }
+    assert_eq!(table.slot_nodes(&key), ["worker-1"]);
+    assert!(
+        table.decide(&subject).actions.is_empty(),
+        "nothing changes until the group's turn"
+    );
+}
+
+#[test]
+fn a_wish_that_stays_on_the_node_is_not_heard_twice() {
+    let (mut table, _) = table(1, 3, spec());
+    table.stage_all();
+    for _ in 0..3 {
+        table.wish("worker-2", Wish::Defer);
+        table.settle();
+    }
+    assert_eq!(table.node_upgrade("worker-2").spec.attempt, 2);
+}
+
+#[test]
+fn a_group_alone_and_an_upgrade_do_not_go_at_once() {
+    let (mut table, key) = table(3, 1, spec());
+    table.stage_all();
+    let mut group = table.view().workers.values().next().unwrap().as_ref().clone();
+    group.metadata.owner_references = None;
+    group.metadata.name = Some("alone".to_owned());
+    group.metadata.uid = Some("uid-alone".to_owned());
+    group.status = None;
+    let alone = crate::objects::key_of(&group.metadata);
+    table
+        .cluster
+        .view
+        .workers
+        .insert(alone.clone(), std::sync::Arc::new(group));
+    table.stage_all();
+    let in_flight = |table: &Table| table.view().workers[&alone].status.clone().unwrap().in_flight;
+    assert!(in_flight(&table).is_empty(), "the upgrade holds the lock");
+    // The other way round: a group that has begun is waited for.
+    let mut status = table.view().workers[&alone].status.clone().unwrap();
+    status.in_flight = vec!["worker-1".to_owned()];
+    std::sync::Arc::make_mut(table.cluster.view.workers.get_mut(&alone).unwrap()).status = Some(status);
+    table.becomes("cp-1", NodeState::Succeeded, None);
+    let decision = table.decide(&Subject::Upgrade(key.clone()));
+    table.carry_out(&decision);
+    assert!(
+        table.slots(&key).is_empty(),
+        "worker-1 is out by the group's own ledger"
+    );
+}
