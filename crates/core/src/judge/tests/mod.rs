@@ -1,6 +1,8 @@
 //! The judge, played through on small clusters: who goes when, what holds them, how an upgrade ends.
 
+mod ledger;
 mod table;
+mod undoing;
 
 use afloat_api::clusterupgrade::{
     Budget, Bundle, NodeUpgradeMode, NodeUpgradeOption, NodeUpgradeStrategy, Phase, WorkersOption,
@@ -63,16 +65,6 @@ fn k34_the_holder_of_the_virtual_address_goes_last() {
     let key = table.upgrade("edge-1", spec());
     let rounds = table.run(&key);
     assert_eq!(rounds.concat(), ["cp-2", "cp-3", "cp-1"]);
-}
-
-#[test]
-fn the_slot_is_recorded_before_the_node_is_let_go() {
-    let (mut table, key) = table(3, 1, spec());
-    table.stage_all();
-    let first_slot = table.done.iter().rposition(|name| *name == "write-upgrade-status");
-    let let_go = table.done.iter().position(|name| *name == "set-desired");
-    assert!(first_slot < let_go, "{:?}", table.done);
-    assert_eq!(table.slot_nodes(&key), ["cp-1"]);
 }
 
 #[test]
@@ -269,34 +261,6 @@ fn a_deferred_node_is_taken_last() {
 }
 
 #[test]
-fn a_worker_can_be_undone_afterwards_within_a_slot() {
-    let (mut table, key) = table(1, 2, spec());
-    table.run(&key);
-    table.wish("worker-1", Wish::Rollback);
-    table.settle();
-    assert_eq!(table.slot_nodes(&key), ["worker-1"]);
-    assert_eq!(
-        table.node_upgrade("worker-1").spec.desired,
-        DesiredNodeState::RolledBack
-    );
-    table.becomes("worker-1", NodeState::RolledBack, Some(Reason::RolledBack));
-    table.settle();
-    assert!(table.slots(&key).is_empty());
-    assert_eq!(table.phase(&key), Phase::Succeeded);
-}
-
-#[test]
-fn a_control_plane_is_not_undone_once_a_worker_has_started() {
-    let (mut table, key) = table(1, 2, spec());
-    table.run(&key);
-    table.wish("cp-1", Wish::Rollback);
-    table.settle();
-    assert_eq!(table.view().nodes["cp-1"].wish, None, "heard and refused");
-    assert_eq!(table.node_upgrade("cp-1").spec.desired, DesiredNodeState::Upgraded);
-    assert!(table.slots(&key).is_empty());
-}
-
-#[test]
 fn of_two_upgrades_one_waits_for_the_other() {
     let (mut table, first) = table(1, 1, spec());
     let second = table.upgrade("edge-2", spec());
@@ -376,29 +340,6 @@ fn a_node_that_joins_half_way_is_taken_along() {
     table.stage_all();
     table.cluster.add_node("worker-9", false, FROM);
     assert_eq!(table.run(&key).concat(), ["cp-1", "worker-1", "worker-9"]);
-}
-
-#[test]
-fn a_machine_that_left_gives_its_slot_back_once_that_is_certain() {
-    let (mut table, key) = table(1, 2, spec());
-    table.stage_all();
-    table.becomes("cp-1", NodeState::Succeeded, None);
-    table.stage_all();
-    let upgrade = table.node_upgrade("worker-1");
-    table
-        .cluster
-        .view
-        .remove_node_upgrade(&crate::objects::key_of(&upgrade.metadata));
-    table.cluster.view.nodes.remove("worker-1");
-    table.cluster.view.nodes_as_of = crate::view::Revision(1);
-    let decision = table.decide(&Subject::Upgrade(key.clone()));
-    let kept = decision.actions.iter().all(|action| match action {
-        Action::WriteUpgradeStatus { status, .. } => status.slots.iter().any(|slot| slot.node == "worker-1"),
-        _ => true,
-    });
-    assert!(kept, "a view from before the slot proves nothing");
-    assert_eq!(table.run(&key).concat(), ["worker-2"]);
-    assert_eq!(table.phase(&key), Phase::Succeeded);
 }
 
 #[test]
@@ -497,94 +438,4 @@ fn an_upgrade_in_another_namespace_is_told_so() {
     table.settle();
     assert_eq!(table.phase(&key), Phase::Failed);
     assert_eq!(table.done, ["write-upgrade-status"]);
-}
-
-#[test]
-fn an_undoing_waits_for_the_upgrade_that_is_at_work() {
-    let mut table = Table::new(Cluster::new(1, 2, FROM).images(&[TO, "v1.37.1"]));
-    let first = table.upgrade("edge-1", spec());
-    table.run(&first);
-    let next = ClusterUpgradeSpec {
-        kubernetes_version: "v1.37.1".to_owned(),
-        ..spec()
-    };
-    let second = table.upgrade("edge-2", next);
-    table.stage_all();
-    assert_eq!(table.slot_nodes(&second), ["cp-1"]);
-    // The wish is about the first upgrade's node; the second one's has not begun.
-    table.wish("worker-1", Wish::Rollback);
-    table.settle();
-    assert!(table.slots(&first).is_empty(), "two ledgers would each grant");
-}
-
-#[test]
-fn an_undoing_waits_for_the_budget() {
-    let (mut table, key) = table(1, 3, spec());
-    table.run(&key);
-    table.cluster.node("worker-3", |node| node.ready.ready = false);
-    table.wish("worker-1", Wish::Rollback);
-    table.settle();
-    assert!(table.slots(&key).is_empty(), "worker-3 is the one that may be away");
-    table.cluster.node("worker-3", |node| node.ready.ready = true);
-    table.settle();
-    assert_eq!(table.slot_nodes(&key), ["worker-1"]);
-}
-
-#[test]
-fn the_slot_of_an_undoing_stays_while_the_node_was_not_told() {
-    let (mut table, key) = table(1, 2, spec());
-    table.run(&key);
-    table.wish("worker-1", Wish::Rollback);
-    let subject = Subject::Upgrade(key.clone());
-    for _ in 0..3 {
-        let decision = table.decide(&subject);
-        table.carry_out(&decision);
-    }
-    assert_eq!(table.slot_nodes(&key), ["worker-1"]);
-    assert!(
-        table.decide(&subject).actions.is_empty(),
-        "nothing changes until the group's turn"
-    );
-}
-
-#[test]
-fn a_wish_that_stays_on_the_node_is_not_heard_twice() {
-    let (mut table, _) = table(1, 3, spec());
-    table.stage_all();
-    for _ in 0..3 {
-        table.wish("worker-2", Wish::Defer);
-        table.settle();
-    }
-    assert_eq!(table.node_upgrade("worker-2").spec.attempt, 2);
-}
-
-#[test]
-fn a_group_alone_and_an_upgrade_do_not_go_at_once() {
-    let (mut table, key) = table(3, 1, spec());
-    table.stage_all();
-    let mut group = table.view().workers.values().next().unwrap().as_ref().clone();
-    group.metadata.owner_references = None;
-    group.metadata.name = Some("alone".to_owned());
-    group.metadata.uid = Some("uid-alone".to_owned());
-    group.status = None;
-    let alone = crate::objects::key_of(&group.metadata);
-    table
-        .cluster
-        .view
-        .workers
-        .insert(alone.clone(), std::sync::Arc::new(group));
-    table.stage_all();
-    let in_flight = |table: &Table| table.view().workers[&alone].status.clone().unwrap().in_flight;
-    assert!(in_flight(&table).is_empty(), "the upgrade holds the lock");
-    // The other way round: a group that has begun is waited for.
-    let mut status = table.view().workers[&alone].status.clone().unwrap();
-    status.in_flight = vec!["worker-1".to_owned()];
-    std::sync::Arc::make_mut(table.cluster.view.workers.get_mut(&alone).unwrap()).status = Some(status);
-    table.becomes("cp-1", NodeState::Succeeded, None);
-    let decision = table.decide(&Subject::Upgrade(key.clone()));
-    table.carry_out(&decision);
-    assert!(
-        table.slots(&key).is_empty(),
-        "worker-1 is out by the group's own ledger"
-    );
 }
