@@ -314,7 +314,7 @@ impl Loop {
         let changes = match answer {
             Outcome::Written(object) => {
                 telling::tell(&self.parts.metrics, self.keeper.view(), &object);
-                self.keeper.seen(*object)
+                self.keeper.answered(*object)
             }
             Outcome::Gone { kind, target } => self.keeper.deleted(kind, &target),
             Outcome::Evicting { pod, grace_seconds } => {

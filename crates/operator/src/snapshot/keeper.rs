@@ -30,6 +30,8 @@ pub struct Keeper {
     listed: BTreeSet<Kind>,
     /// The newest Node that the list under way has shown.
     newest_listed_node: Revision,
+    /// How far the watch of a kind has come.
+    watched: BTreeMap<Kind, Revision>,
 }
 
 impl Keeper {
@@ -47,6 +49,7 @@ impl Keeper {
             unseen: BTreeMap::new(),
             listed: BTreeSet::new(),
             newest_listed_node: Revision::default(),
+            watched: BTreeMap::new(),
         }
     }
 
@@ -62,6 +65,7 @@ impl Keeper {
     /// Takes in what a watch said.
     pub fn take(&mut self, news: News) -> Vec<Changed> {
         self.note_nodes_as_of(&news);
+        self.note_watched(&news);
         match news {
             News::Listing(kind) => {
                 let known = self.keys(kind);
@@ -114,6 +118,30 @@ impl Keeper {
         self.view.nodes_as_of = self.view.nodes_as_of.max(seen);
     }
 
+    fn note_watched(&mut self, news: &News) {
+        let (kind, revision) = match news {
+            News::Seen { object, listed: false } => (object.kind(), object.target().revision),
+            News::Gone { kind, target } => (*kind, target.revision),
+            _ => return,
+        };
+        let watched = self.watched.entry(kind).or_default();
+        *watched = revision.max(*watched);
+    }
+
+    /// The answer to an own write. One that comes later than the watch told of the object's end must not bring it back: nobody
+    /// would ever take it away again.
+    pub fn answered(&mut self, object: Object) -> Vec<Changed> {
+        let (kind, target) = (object.kind(), object.target());
+        let passed = self
+            .watched
+            .get(&kind)
+            .is_some_and(|watched| *watched >= target.revision);
+        if passed && self.known(kind, &target.key).is_none() {
+            return Vec::new();
+        }
+        self.seen(object)
+    }
+
     fn shown(&mut self, kind: Kind, key: &Key) {
         let Some(unseen) = self.unseen.get_mut(&kind) else {
             return;
@@ -126,7 +154,7 @@ impl Keeper {
     }
 
     /// Takes in an object as it is now, unless it is known in a later state.
-    pub fn seen(&mut self, object: Object) -> Vec<Changed> {
+    pub(crate) fn seen(&mut self, object: Object) -> Vec<Changed> {
         let (kind, target) = (object.kind(), object.target());
         if let Some((uid, revision)) = self.known(kind, &target.key)
             && (revision > target.revision || (revision == target.revision && uid == target.uid))

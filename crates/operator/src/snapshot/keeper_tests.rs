@@ -54,6 +54,27 @@ fn what_a_watch_says_late_changes_nothing() {
 }
 
 #[test]
+fn an_answer_that_comes_after_the_end_does_not_bring_the_object_back() {
+    let mut keeper = Keeper::new("afloat");
+    keeper.take(seen(pod("web", "a", 5, "n")));
+    let target = pod("web", "a", 9, "n").target();
+    keeper.take(News::Gone {
+        kind: Kind::Pod,
+        target,
+    });
+    // The pod was told to end at 7; the reply was slower than the watch.
+    assert!(keeper.answered(pod("web", "a", 7, "n")).is_empty());
+    assert_eq!(revision_of(&keeper), None);
+    // A creation is known at once, before the watch tells of it.
+    assert_eq!(keeper.answered(pod("web", "b", 12, "n")).len(), 1);
+    assert_eq!(revision_of(&keeper), Some(12));
+    // What is there is brought up to date, also where the watch is further already.
+    keeper.take(seen(pod("db", "c", 20, "n")));
+    assert_eq!(keeper.answered(pod("web", "b", 15, "n")).len(), 1);
+    assert_eq!(revision_of(&keeper), Some(15));
+}
+
+#[test]
 fn the_end_of_a_namesake_removes_only_the_namesake() {
     let mut keeper = Keeper::new("afloat");
     keeper.seen(pod("web", "new", 9, "n"));
