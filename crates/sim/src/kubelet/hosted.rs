@@ -65,6 +65,12 @@ impl HealthBoard {
         })
     }
 
+    /// Whether nobody serves the API: every control plane's server is down.
+    pub fn api_is_away(&self) -> bool {
+        let board = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        !board.is_empty() && board.values().all(|health| !health.api_server)
+    }
+
     fn put(&self, node: &str, health: PlaneHealth) {
         let mut board = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         board.insert(node.to_owned(), health);
