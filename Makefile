@@ -1,7 +1,7 @@
 # Every task a person runs, a line of help each: `make` alone lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run build test check lint fmt unit components conformance generate bench sim soak-sim fuzz advisories clean
+.PHONY: help run build test check lint fmt unit components conformance generate bench sim trials soak-sim fuzz advisories clean
 
 TOOLS := $(or $(AFLOAT_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/afloat)/tools/bin
 export PATH := $(TOOLS):$(PATH)
@@ -60,6 +60,10 @@ bench: ## Measure the embedded API server and the core's decisions (2 minutes; t
 sim: ## Try to break simulated upgrades by seed (SEEDS=10000, or one again with its trace: SEED=7 SCENARIO=ha; ARGS="--systematic")
 	@tools/ensure cargo cc
 	@cargo run --quiet --release --package afloat-sim --bin sim -- $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),10000)) $(if $(SCENARIO),--scenario $(SCENARIO)) $(ARGS)
+
+trials: ## The real operator on simulated clusters, a process a seed (SEEDS=100, or one again with every write: SEED=7 ARGS="--trace")
+	@tools/ensure cargo cc
+	@cargo run --quiet --release --package afloat-trials -- $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),100)) $(ARGS)
 
 soak-sim: ## The same for HOURS=1, then a crash after every write from views of every age
 	@tools/ensure cargo cc
