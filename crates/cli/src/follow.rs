@@ -1,6 +1,7 @@
 //! Following an upgrade to its end: redrawn in place on a terminal, one line per change in a pipe. Only looks; ending the
 //! looking changes nothing.
 
+use crate::board::waited::Waited;
 use crate::board::{Board, end, lines, over, text};
 use crate::cluster::Live;
 use crate::problem::{Code, Problem};
@@ -54,9 +55,10 @@ pub async fn follow(
                 format!("clusterupgrade/{} was deleted", key.name),
             ));
         };
+        shown.waited.look(&board);
         shown.show(&board, live, screen, manner);
         if let Some(code) = shown.ended(&board, manner) {
-            last_words(&board, screen, manner);
+            last_words(&board, &shown.waited, screen, manner);
             return Ok(code);
         }
         let limit = manner.limit.map(|limit| limit.saturating_sub(begun.elapsed()));
@@ -95,6 +97,7 @@ struct Shown {
     began: Option<Instant>,
     asked_for_operator: bool,
     silent: bool,
+    waited: Waited,
 }
 
 impl Shown {
@@ -165,14 +168,17 @@ impl Shown {
     }
 }
 
-fn last_words(board: &Board, screen: &mut Screen, manner: Manner) {
+fn last_words(board: &Board, waited: &Waited, screen: &mut Screen, manner: Manner) {
     screen.clear();
     if manner.silent {
         return;
     }
     let layout = screen.layout(manner.wide);
     if over(board.phase) {
-        screen.say(&end::lines(board, layout).join("\n"));
+        let mut lines = end::lines(board, layout);
+        // After the figures; what is left to do stays last.
+        lines.splice(1..1, waited.line());
+        screen.say(&lines.join("\n"));
     } else if board.refused() {
         let mut report = preflight::finding_lines(&board.findings, layout.width, layout.colour);
         report.push(String::new());

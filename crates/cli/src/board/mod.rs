@@ -1,6 +1,6 @@
 //! How an upgrade stands, as people are shown it: taken from a view, without I/O, the same for `afloat status`, for the lines
 //! of a pipe, for the end, and for `-o json`. How it is laid out is in `text`, what changed between two moments in `lines`,
-//! the last words in `end`.
+//! the last words in `end`, what was waited for on the way in `waited`.
 
 pub mod end;
 pub mod lines;
@@ -8,6 +8,7 @@ mod rows;
 #[cfg(test)]
 mod tests;
 pub mod text;
+pub mod waited;
 
 use afloat_api::clusterupgrade::{Finding, NodeFailure, Phase};
 use afloat_api::{ClusterUpgrade, NodeState, Reason, Wait};

@@ -40,7 +40,7 @@ fn node(name: &str, state: NodeState) -> NodeRow {
     }
 }
 
-fn board(nodes: Vec<NodeRow>) -> Board {
+pub(super) fn board(nodes: Vec<NodeRow>) -> Board {
     Board {
         time: at(1000),
         namespace: "afloat-system".to_owned(),

@@ -4,8 +4,9 @@
 use super::kubeconfig::Kubeconfig;
 use crate::problem::{Code, Problem};
 use afloat_apisim::gc::Collector;
-use afloat_apisim::hooks::PodLogs;
+use afloat_apisim::hooks::{Fault, Faults, PodLogs, RequestInfo};
 use afloat_apisim::{ApiServer, Options, https};
+use afloat_sim::kubelet::HealthBoard;
 use kube::api::PostParams;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -49,6 +50,11 @@ impl Embedded {
         self.server.client()
     }
 
+    /// From here on the API is away whenever every control plane's API server is.
+    pub fn depends_on(&self, health: HealthBoard) {
+        self.server.inject(Some(Arc::new(Outages(health))));
+    }
+
     async fn install_definitions(&self) -> Result<(), Problem> {
         let api = kube::Api::all(self.client());
         for definition in afloat_api::crds::all() {
@@ -73,6 +79,19 @@ impl Embedded {
         })?;
         let kubeconfig = Kubeconfig::write(kubeconfig, &running.kubeconfig(CLUSTER))?;
         Ok(Served { running, kubeconfig })
+    }
+}
+
+/// Nobody answers while no control plane does, as on a cluster with a single one.
+struct Outages(HealthBoard);
+
+impl Faults for Outages {
+    fn on_request(&self, _: &RequestInfo<'_>) -> Fault {
+        if self.0.api_is_away() {
+            Fault::Refuse(503)
+        } else {
+            Fault::None
+        }
     }
 }
 

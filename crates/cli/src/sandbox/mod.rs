@@ -57,6 +57,7 @@ pub async fn run(arguments: Sandbox) -> Result<Code, Problem> {
         },
     };
     let world = World::start(server.client(), cluster, options);
+    server.depends_on(world.health());
     let mut show = Show::new(&server.client(), shape.version.clone(), nodes, arguments.output);
     if arguments.once {
         return show.once(world.populate(), SETTLE).await.map(|()| Code::Done);

@@ -5,6 +5,7 @@ use crate::args::Output;
 use crate::picture::text::Layout;
 use crate::picture::{Picture, lines, text};
 use crate::problem::{Code, Problem};
+use crate::screen::interrupted;
 use crate::terminal::{self, Frame};
 use afloat_sim::feed::{Feed, Intake, News};
 use afloat_sim::object::Kind;
@@ -13,7 +14,6 @@ use afloat_sim::world::PopulateError;
 use jiff::Timestamp;
 use std::future::Future;
 use std::time::Duration;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 
 const WATCHED: &[Kind] = &[
@@ -206,22 +206,6 @@ impl Show {
 
 fn refused(error: &PopulateError) -> Problem {
     Problem::new(Code::Failed, "the cluster could not be filled").source(error)
-}
-
-/// Ctrl-C, or the polite end a supervisor sends.
-pub async fn interrupted() {
-    let terminate = async {
-        match signal(SignalKind::terminate()) {
-            Ok(mut signal) => {
-                signal.recv().await;
-            }
-            Err(_) => std::future::pending().await,
-        }
-    };
-    tokio::select! {
-        result = tokio::signal::ctrl_c() => if result.is_err() { std::future::pending::<()>().await },
-        () = terminate => {}
-    }
 }
 
 /// What `--once` waits for, on one line of a terminal's stderr.

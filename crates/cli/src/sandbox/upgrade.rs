@@ -14,11 +14,10 @@ use clap::ValueEnum;
 use kube::api::PostParams;
 use tokio::task::JoinHandle;
 
-use super::show::interrupted;
 use crate::cluster::{Cluster, Scope};
 use crate::follow::{Manner, follow};
 use crate::problem::{Code, Problem};
-use crate::screen::Screen;
+use crate::screen::{Screen, interrupted};
 
 /// What goes wrong on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
