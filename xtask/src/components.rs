@@ -9,13 +9,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use afloat_realparts::{Component, GoToolchain, Recipe, cache_root};
+use afloat_realparts::{Component, GoToolchain, Recipe, Set, cache_root};
 use anyhow::{Context, Result, bail};
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// What to build; everything when none is named
+    /// What to build, such as kubelet or kubelet@1.35; a whole set when none is named
     names: Vec<String>,
+    /// Which set: what `make test` needs, or all that the lab's machines run too
+    #[arg(long, value_name = "SET", default_value = "tests", value_parser = ["tests", "lab"])]
+    set: String,
     /// Say what there is and what is built, and build nothing
     #[arg(long)]
     list: bool,
@@ -30,7 +33,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         None => cache_root()?,
     };
     let chosen: Vec<&Component> = if arguments.names.is_empty() {
-        Component::all().iter().collect()
+        Component::of_set(if arguments.set == "lab" { Set::Lab } else { Set::Tests })
     } else {
         arguments
             .names
@@ -69,7 +72,7 @@ fn list(recipes: &[Recipe], cache: &Path) -> Result<()> {
         } else {
             "not built".to_owned()
         };
-        println!("{:<26} {:<10} {state}", recipe.component.name, recipe.version);
+        println!("{:<30} {:<10} {state}", recipe.component.id(), recipe.version);
     }
     Ok(())
 }
@@ -125,7 +128,7 @@ fn build(recipe: &Recipe, folder: &Path, parent: &Path) -> Result<()> {
         .arg("-o")
         .arg(unfinished.join(recipe.component.name))
         .args(&recipe.arguments[1..])
-        .env("CGO_ENABLED", "0")
+        .env("CGO_ENABLED", recipe.component.cgo())
         .env_remove("GOFLAGS")
         .current_dir(&recipe.folder)
         .stdin(Stdio::null())
@@ -181,6 +184,8 @@ fn explain(recipe: &Recipe, log: &str) -> String {
         "Go modules could not be downloaded: this machine needs a module proxy it can reach (see `go env GOPROXY`), once"
     } else if log.contains("no space left on device") {
         "free some disk space: the module cache and the build cache of Go need about 8 GB"
+    } else if log.contains("libseccomp") {
+        "runc needs the C library libseccomp: `tools/ensure seccomp`"
     } else if log.contains("checksum mismatch") {
         "a downloaded module is not the one that go.sum names: `go clean -modcache`, or look at who serves it"
     } else {

@@ -1,5 +1,6 @@
 //! The real components: their names, the wrapper module under `components/` that builds each, how it is built, and the folder of the cache
 //! where the result is kept. The version of a component is written in one place only, the `require` line of its wrapper's `go.mod`.
+//! Which components there are is a table of its own (`table`).
 
 use std::{
     collections::BTreeMap,
@@ -10,76 +11,39 @@ use std::{
 
 use sha2::{Digest, Sha256};
 
-use crate::Error;
-
-/// How the version gets into the binary.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stamp {
-    /// The module carries its own version in source.
-    None,
-    /// `k8s.io/component-base/version` is set at link time, as upstream's release build does.
-    Kubernetes,
-}
-
-/// One component: an entry of the catalogue.
-#[derive(Debug, Clone, Copy)]
-pub struct Component {
-    pub name: &'static str,
-    /// Folder under `components/`.
-    wrapper: &'static str,
-    /// Go package to build, from within that folder.
-    package: &'static str,
-    /// The required module whose version is the component's.
-    module: &'static str,
-    stamp: Stamp,
-}
-
-const fn kubernetes(name: &'static str, package: &'static str) -> Component {
-    Component {
-        name,
-        wrapper: "kubernetes-1.36",
-        package,
-        module: "k8s.io/kubernetes",
-        stamp: Stamp::Kubernetes,
-    }
-}
-
-/// All components, in the order in which they are built. A new one is a line here and an import in its wrapper's `tools.go`.
-const CATALOGUE: &[Component] = &[
-    Component {
-        name: "etcd",
-        wrapper: "etcd-3.6",
-        package: ".",
-        module: "go.etcd.io/etcd/server/v3",
-        stamp: Stamp::None,
-    },
-    kubernetes("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
-    kubernetes("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
-    kubernetes(
-        "kube-controller-manager",
-        "k8s.io/kubernetes/cmd/kube-controller-manager",
-    ),
-    kubernetes("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"),
-];
+use crate::{
+    Error,
+    table::{CATALOGUE, Component, Set, Stamp},
+};
 
 impl Component {
-    /// Every component that `cargo xtask components` builds when none is named.
-    pub fn all() -> &'static [Self] {
+    /// The components of a set, in the order in which they are built.
+    pub fn of_set(set: Set) -> Vec<&'static Self> {
         CATALOGUE
+            .iter()
+            .filter(|component| set == Set::Lab || component.set == set)
+            .collect()
     }
 
+    /// `kubelet` is the newest line of it, `kubelet@1.35` another one.
     pub fn named(name: &str) -> Result<&'static Self, Error> {
         CATALOGUE
             .iter()
-            .find(|component| component.name == name)
+            .find(|component| component.name == name || component.id() == name)
             .ok_or_else(|| Error::UnknownComponent {
                 name: name.to_owned(),
-                known: CATALOGUE
-                    .iter()
-                    .map(|component| component.name)
-                    .collect::<Vec<_>>()
-                    .join(", "),
+                known: CATALOGUE.iter().map(Self::id).collect::<Vec<_>>().join(", "),
             })
+    }
+
+    /// The name with the line of versions, such as `kubelet@1.35`.
+    pub fn id(&self) -> String {
+        format!("{}@{}", self.name, self.line)
+    }
+
+    /// What `CGO_ENABLED` is set to for its build. Without C a binary starts in an image that has nothing else.
+    pub fn cgo(&self) -> &'static str {
+        if self.cgo { "1" } else { "0" }
     }
 
     /// What to run to build it, read from its wrapper module.
@@ -103,13 +67,15 @@ impl Component {
                 inputs.update(read(&path)?.as_bytes());
             }
         }
-        let arguments = vec![
-            "build".to_owned(),
-            "-trimpath".to_owned(),
+        let mut arguments = vec!["build".to_owned(), "-trimpath".to_owned()];
+        if !self.tags.is_empty() {
+            arguments.extend(["-tags".to_owned(), self.tags.to_owned()]);
+        }
+        arguments.extend([
             "-ldflags".to_owned(),
             link_flags(self.stamp, &version),
             self.package.to_owned(),
-        ];
+        ]);
         inputs.update(arguments.join("\0").as_bytes());
         Ok(Recipe {
             component: *self,
@@ -148,7 +114,12 @@ pub struct Recipe {
 impl Recipe {
     /// The folder in the cache: everything that shapes the binary is in its name, so that a stale build is never taken for a fresh one.
     pub fn folder_in(&self, cache: &Path, toolchain: &GoToolchain) -> PathBuf {
-        let digest = Sha256::digest(format!("{}\0{}\0CGO_ENABLED=0", self.inputs, toolchain.version));
+        let digest = Sha256::digest(format!(
+            "{}\0{}\0CGO_ENABLED={}",
+            self.inputs,
+            toolchain.version,
+            self.component.cgo()
+        ));
         let key = format!("{:x}", HexOf(&digest));
         cache
             .join("components")
@@ -198,7 +169,7 @@ impl GoToolchain {
 /// Where the built components are.
 #[derive(Debug, Clone)]
 pub struct Paths {
-    binaries: BTreeMap<&'static str, PathBuf>,
+    binaries: BTreeMap<String, PathBuf>,
 }
 
 impl Paths {
@@ -217,12 +188,13 @@ impl Paths {
 pub struct Components;
 
 impl Components {
-    /// All components of the catalogue from the cache; names every one that is not there.
+    /// The components that tests need, from the cache; names every one that is not there.
     pub fn locate() -> Result<Paths, Error> {
-        Self::locate_some(&CATALOGUE.iter().map(|component| component.name).collect::<Vec<_>>())
+        let tests = Component::of_set(Set::Tests);
+        Self::locate_some(&tests.iter().map(|component| component.name).collect::<Vec<_>>())
     }
 
-    /// Only the ones named. `AFLOAT_COMPONENTS`, a folder of ready binaries, is taken instead of the cache where it is set.
+    /// Only the ones named, by name or `name@line`. `AFLOAT_COMPONENTS`, a folder of ready binaries, is taken instead of the cache where it is set.
     pub fn locate_some(names: &[&str]) -> Result<Paths, Error> {
         let given = env::var_os("AFLOAT_COMPONENTS").map(PathBuf::from);
         let mut binaries = BTreeMap::new();
@@ -237,7 +209,7 @@ impl Components {
                 (binary, format!("{name} {}", recipe.version))
             };
             if binary.is_file() {
-                binaries.insert(component.name, binary);
+                binaries.insert((*name).to_owned(), binary);
             } else {
                 missing.push(wanted);
             }
@@ -283,24 +255,25 @@ fn required_version(go_mod: &str, module: &str) -> Option<String> {
 }
 
 fn link_flags(stamp: Stamp, version: &str) -> String {
-    let mut flags = "-s -w".to_owned();
-    if stamp == Stamp::Kubernetes {
-        let numbers = numbers(version.trim_start_matches('v'));
-        let number = |at: usize| numbers.get(at).copied().unwrap_or_default();
-        for (variable, value) in [
+    let numbers = numbers(version.trim_start_matches('v'));
+    let number = |at: usize| numbers.get(at).copied().unwrap_or_default().to_string();
+    let settings = match stamp {
+        Stamp::None => vec![],
+        Stamp::Kubernetes => vec![
             ("k8s.io/component-base/version.gitVersion", version.to_owned()),
-            ("k8s.io/component-base/version.gitMajor", number(0).to_string()),
-            ("k8s.io/component-base/version.gitMinor", number(1).to_string()),
+            ("k8s.io/component-base/version.gitMajor", number(0)),
+            ("k8s.io/component-base/version.gitMinor", number(1)),
             ("k8s.io/component-base/version.gitTreeState", "clean".to_owned()),
             ("k8s.io/client-go/pkg/version.gitVersion", version.to_owned()),
-        ] {
-            flags.push_str(" -X ");
-            flags.push_str(variable);
-            flags.push('=');
-            flags.push_str(&value);
-        }
-    }
-    flags
+        ],
+        Stamp::Containerd => vec![(
+            "github.com/containerd/containerd/v2/version.Version",
+            version.to_owned(),
+        )],
+    };
+    settings.iter().fold("-s -w".to_owned(), |flags, (variable, value)| {
+        format!("{flags} -X {variable}={value}")
+    })
 }
 
 /// `1.26.8` as numbers; what is not one ends it (`1.27rc1` counts as `1`, `27`).
@@ -315,7 +288,7 @@ mod tests {
 
     #[test]
     fn every_component_has_a_version_from_its_wrapper() {
-        for component in Component::all() {
+        for component in Component::of_set(Set::Lab) {
             let recipe = component.recipe().unwrap();
             assert!(
                 recipe.version.starts_with('v'),
@@ -356,6 +329,28 @@ mod tests {
             flags.contains("version.gitVersion=v1.36.3") && flags.contains("gitMinor=36"),
             "{flags}"
         );
+    }
+
+    #[test]
+    fn a_line_is_chosen_by_name() {
+        assert_eq!(Component::named("kubelet").unwrap().id(), "kubelet@1.36");
+        assert_eq!(Component::named("kubelet@1.35").unwrap().id(), "kubelet@1.35");
+    }
+
+    #[test]
+    fn tests_need_a_part_of_what_the_lab_needs() {
+        let names = |set| {
+            Component::of_set(set)
+                .iter()
+                .map(|component| component.id())
+                .collect::<Vec<_>>()
+        };
+        let tests = names(Set::Tests);
+        assert!(
+            tests.contains(&"etcd@3.6".to_owned()) && !tests.contains(&"kubelet@1.36".to_owned()),
+            "{tests:?}"
+        );
+        assert!(names(Set::Lab).starts_with(&tests));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::{io, path::PathBuf};
 pub enum Error {
     #[error("no component is called {name}; known are: {known}")]
     UnknownComponent { name: String, known: String },
-    #[error("not built yet: {}\n  help: cargo xtask components", .missing.join(", "))]
+    #[error("not built yet: {}\n  help: cargo xtask components (with --set lab for what the lab's machines run)", .missing.join(", "))]
     NotBuilt { missing: Vec<String> },
     #[error("{0}\n  help: install Go from https://go.dev/dl/ and put it on the PATH")]
     Go(String),

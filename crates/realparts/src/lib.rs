@@ -9,7 +9,9 @@ mod control_plane;
 mod error;
 mod launch;
 mod process;
+mod table;
 
-pub use catalogue::{Component, Components, GoToolchain, Paths, Recipe, cache_root};
+pub use catalogue::{Components, GoToolchain, Paths, Recipe, cache_root};
 pub use control_plane::{ControlPlane, Options};
 pub use error::Error;
+pub use table::{Component, Set};
