@@ -1,10 +1,12 @@
 # Every task a person runs, a line of help each: `make` alone lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run build test check lint fmt unit components conformance generate bench sim trials soak-sim fuzz advisories clean
+.PHONY: help run build test check lint fmt unit components lab-components lab-up lab-down lab-status lab-exec lab-probe conformance generate bench sim trials soak-sim fuzz advisories clean
 
 TOOLS := $(or $(AFLOAT_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/afloat)/tools/bin
 export PATH := $(TOOLS):$(PATH)
+
+LAB_RUN = cargo run --quiet --package afloat-lab --bin lab -- --name $(or $(LAB),main)
 
 help: ## List the tasks
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +45,26 @@ unit: ## Tests that need nothing but Rust
 components: ## Build the real etcd, kube-apiserver, kubectl, ... into the cache (10 minutes, once)
 	@tools/ensure cargo cc go
 	cargo xtask components
+
+lab-components: ## Build what the lab's machines run too: kubelet, kubeadm, containerd, ... in two versions (25 minutes, once)
+	@tools/ensure cargo cc go seccomp
+	cargo xtask components --set lab
+
+lab-up: lab-components ## Make real kubeadm machines here (CONTROL_PLANES=3 WORKERS=2 VERSION=v1.35.4 LAB=main; as root)
+	@tools/ensure lab
+	@$(LAB_RUN) up --control-planes $(or $(CONTROL_PLANES),3) --workers $(or $(WORKERS),2) --version $(or $(VERSION),v1.35.4)
+
+lab-down: ## End them, and everything they started (ARGS=--all for all labs)
+	@$(LAB_RUN) down $(ARGS)
+
+lab-status: ## Which labs and machines there are, and their nodes
+	@$(LAB_RUN) status
+
+lab-exec: ## Run something inside a machine (NODE=cp-1 CMD="journalctl -u kubelet")
+	@$(LAB_RUN) exec $(or $(NODE),cp-1) -- bash -c '$(or $(CMD),exec bash -l)'
+
+lab-probe: ## Count failed requests from everywhere for SECONDS=30
+	@$(LAB_RUN) probe --seconds $(or $(SECONDS),30)
 
 conformance: ## Compare the embedded API server with the real one (ARGS="--sequences 5000" for more)
 	@tools/ensure cargo cc go setpriv

@@ -1,0 +1,71 @@
+//! Whether this machine can run a lab at all. What is missing is said, all of it at once; a lab never passes as done where it cannot work.
+
+use std::{fs, path::Path};
+
+use crate::{Error, cgroup::Hierarchies, home::Home};
+
+const PROGRAMS: [(&str, &str); 8] = [
+    ("systemd-nspawn", "systemd-container"),
+    ("mmdebstrap", "mmdebstrap"),
+    ("haproxy", "haproxy"),
+    ("docker-registry", "docker-registry"),
+    ("nsenter", "util-linux"),
+    ("setpriv", "util-linux"),
+    ("setsid", "util-linux"),
+    ("ip", "iproute2"),
+];
+/// Debian, images and five machines, with room for an upgrade.
+const ROOM_GIGABYTES: u64 = 8;
+
+pub(crate) fn able(home: &Home) -> Result<Hierarchies, Error> {
+    let mut missing = Vec::new();
+    if !rustix::process::geteuid().is_root() {
+        missing.push("it needs root: machines are made of namespaces, cgroups and mounts".to_owned());
+    }
+    for (program, package) in PROGRAMS {
+        if !on_path(program) {
+            missing.push(format!(
+                "{program} is not there: apt-get install {package} (tools/ensure lab)"
+            ));
+        }
+    }
+    let filesystems = fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    if !filesystems.lines().any(|line| line.ends_with("\toverlay")) {
+        missing.push("the kernel has no overlayfs: modprobe overlay".to_owned());
+    }
+    if !Path::new("/dev/kmsg").exists() {
+        missing.push("there is no /dev/kmsg, and a kubelet wants one".to_owned());
+    }
+    if let Some(free) = free_gigabytes(home.path())
+        && free < ROOM_GIGABYTES
+    {
+        missing.push(format!(
+            "{free} GB are free at {}, {ROOM_GIGABYTES} are needed (AFLOAT_LAB chooses another place)",
+            home.path().display()
+        ));
+    }
+    let hierarchies = match Hierarchies::detect() {
+        Ok(found) => Some(found),
+        Err(Error::Unable(reasons)) => {
+            missing.extend(reasons);
+            None
+        }
+        Err(error) => return Err(error),
+    };
+    match hierarchies {
+        Some(found) if missing.is_empty() => Ok(found),
+        _ => Err(Error::Unable(missing)),
+    }
+}
+
+fn on_path(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin".into(), "/sbin".into()])
+        .any(|folder| folder.join(program).is_file())
+}
+
+fn free_gigabytes(path: &Path) -> Option<u64> {
+    let about = rustix::fs::statvfs(path).ok()?;
+    Some(about.f_bavail * about.f_frsize / 1_000_000_000)
+}

@@ -1,0 +1,179 @@
+//! Making a Kubernetes cluster of machines with kubeadm, and the test workload in it.
+
+use std::{thread, time::Duration};
+
+use crate::{
+    Error, Lab, Machine, Progress,
+    shell::{self, wait_for},
+    spec::{API_PORT, HARSH, PLAIN, PODS, Role, Spec},
+};
+
+/// Short enough for a test, long enough for two cores.
+const READY_WITHIN: Duration = Duration::from_mins(4);
+/// What real machines have and these do not: their own kernel, memory and processors, and no swap.
+pub(crate) const NOT_CHECKED: &str = "SystemVerification,Swap,Mem,NumCPU";
+const CONFIG: &str = "/root/kubeadm.yaml";
+
+/// What a machine must know to join.
+#[derive(Debug, Clone)]
+pub(crate) struct Secrets {
+    token: String,
+    certificate_key: String,
+}
+
+impl Secrets {
+    pub(crate) fn random() -> Self {
+        let letters = |count: usize, among: &str| -> String {
+            (0..count)
+                .filter_map(|_| fastrand::choice(among.as_bytes()).map(|byte| char::from(*byte)))
+                .collect()
+        };
+        let token = "abcdefghijklmnopqrstuvwxyz0123456789";
+        Self {
+            token: format!("{}.{}", letters(6, token), letters(16, token)),
+            certificate_key: letters(64, "0123456789abcdef"),
+        }
+    }
+}
+
+fn registration(machine: &Machine) -> String {
+    format!(
+        "nodeRegistration:\n  criSocket: unix:///run/containerd/containerd.sock\n  imagePullPolicy: IfNotPresent\n  \
+         ignorePreflightErrors: [{NOT_CHECKED}]\n  kubeletExtraArgs: [{{name: node-ip, value: {}}}]\n",
+        machine.address()
+    )
+}
+
+fn init_config(spec: &Spec, secrets: &Secrets, machine: &Machine) -> String {
+    let Secrets { token, certificate_key } = secrets;
+    let (address, registration) = (machine.address(), registration(machine));
+    let (name, version, mode) = (&spec.name, &spec.version, &spec.proxy_mode);
+    format!(
+        "apiVersion: kubeadm.k8s.io/v1beta4
+kind: InitConfiguration
+localAPIEndpoint: {{advertiseAddress: {address}}}
+certificateKey: {certificate_key}
+bootstrapTokens: [{{token: {token}, ttl: 24h0m0s, usages: [signing, authentication], groups: [\"system:bootstrappers:kubeadm:default-node-token\"]}}]
+{registration}---
+apiVersion: kubeadm.k8s.io/v1beta4
+kind: ClusterConfiguration
+kubernetesVersion: {version}
+clusterName: {name}
+controlPlaneEndpoint: \"{PLAIN}:{API_PORT}\"
+networking: {{podSubnet: {PODS}}}
+apiServer: {{certSANs: [{PLAIN}, {HARSH}]}}
+controllerManager: {{extraArgs: [{{name: allocate-node-cidrs, value: \"false\"}}]}}
+---
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+failCgroupV1: false
+failSwapOn: false
+cgroupDriver: cgroupfs
+resolvConf: /etc/kubelet-resolv.conf
+serializeImagePulls: false
+# All machines share one disk: how full it is says nothing about a machine.
+imageGCHighThresholdPercent: 100
+evictionHard: {{memory.available: 100Mi, nodefs.available: \"0%\", nodefs.inodesFree: \"0%\", imagefs.available: \"0%\", imagefs.inodesFree: \"0%\"}}
+---
+apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+mode: {mode}
+clusterCIDR: {PODS}
+# A machine of the lab may not write these.
+conntrack: {{maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}}
+"
+    )
+}
+
+fn join_config(secrets: &Secrets, machine: &Machine) -> String {
+    let Secrets { token, certificate_key } = secrets;
+    let text = format!(
+        "apiVersion: kubeadm.k8s.io/v1beta4\nkind: JoinConfiguration\ndiscovery:\n  bootstrapToken: {{token: {token}, \
+         apiServerEndpoint: \"{PLAIN}:{API_PORT}\", unsafeSkipCAVerification: true}}\n{}",
+        registration(machine)
+    );
+    if machine.role() == Role::ControlPlane {
+        let address = machine.address();
+        return format!(
+            "{text}controlPlane: {{localAPIEndpoint: {{advertiseAddress: {address}}}, certificateKey: {certificate_key}}}\n"
+        );
+    }
+    text
+}
+
+/// From booted machines to a cluster.
+pub(crate) fn form(lab: &Lab, progress: &Progress) -> Result<(), Error> {
+    let spec = lab.spec();
+    let secrets = Secrets::random();
+    let machines = lab.machines();
+    let Some((first, others)) = machines.split_first() else {
+        return Err(Error::Size);
+    };
+    shell::write(&first.seen_from_outside(CONFIG), &init_config(spec, &secrets, first))?;
+    first.exec(["kubeadm", "init", "--upload-certs", "--config", CONFIG])?;
+    first.copy_out("/etc/kubernetes/admin.conf", &lab.kubeconfig())?;
+    progress.say(&format!("{} is a control plane", first.name()));
+    thread::scope(|scope| {
+        let joining: Vec<_> = others
+            .iter()
+            .filter(|machine| machine.role() == Role::Worker)
+            .map(|worker| scope.spawn(|| join(worker, &secrets, progress)))
+            .collect();
+        // One at a time: etcd takes one new member at a time.
+        for machine in others.iter().filter(|machine| machine.role() == Role::ControlPlane) {
+            join(machine, &secrets, progress)?;
+        }
+        joining
+            .into_iter()
+            .try_for_each(|worker| worker.join().unwrap_or(Err(Error::Broken("a join"))))
+    })?;
+    if spec.workers == 0 {
+        lab.kubectl(["taint", "nodes", "--all", "node-role.kubernetes.io/control-plane-"])?;
+    }
+    if spec.workload {
+        start_workload(lab)?;
+    }
+    await_ready(lab, progress)
+}
+
+fn join(machine: &Machine, secrets: &Secrets, progress: &Progress) -> Result<(), Error> {
+    shell::write(&machine.seen_from_outside(CONFIG), &join_config(secrets, machine))?;
+    machine.exec(["kubeadm", "join", "--config", CONFIG])?;
+    progress.say(&format!("{} has joined", machine.name()));
+    Ok(())
+}
+
+fn start_workload(lab: &Lab) -> Result<(), Error> {
+    // With one machine nothing could ever move, and a budget would only say so.
+    let available = if lab.spec().control_planes + lab.spec().workers > 1 {
+        "2"
+    } else {
+        "0"
+    };
+    let text = include_str!("../files/workload.yaml").replace("@AVAILABLE@", available);
+    let file = lab.folder().join("workload.yaml");
+    shell::write(&file, &text)?;
+    lab.kubectl(["apply", "-f", &file.display().to_string()])?;
+    Ok(())
+}
+
+fn await_ready(lab: &Lab, progress: &Progress) -> Result<(), Error> {
+    let within = format!("--timeout={}s", READY_WITHIN.as_secs());
+    wait_for("all nodes", READY_WITHIN, Duration::from_millis(500), || {
+        lab.kubectl(["wait", "--for=condition=Ready", "node", "--all", &within])
+            .map_err(|error| error.to_string())
+    })?;
+    progress.say("all nodes are Ready");
+    let mut rollouts = vec![
+        ("kube-system", "daemonset/kube-proxy"),
+        ("kube-system", "deployment/coredns"),
+    ];
+    if lab.spec().workload {
+        rollouts.extend([("default", "deployment/web"), ("default", "daemonset/lookout")]);
+    }
+    for (namespace, what) in rollouts {
+        lab.kubectl(["--namespace", namespace, "rollout", "status", what, &within])?;
+    }
+    progress.say("kube-proxy, CoreDNS and the workload are ready");
+    Ok(())
+}

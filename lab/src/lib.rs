@@ -1,0 +1,27 @@
+//! Real kubeadm machines on one machine, for tests and for people: systemd-nspawn machines with systemd, containerd and kubelet in a network
+//! of their own, a load balancer and a registry beside them, and probers that count failed requests. Nothing here knows Afloat.
+
+mod archive;
+mod cgroup;
+mod checks;
+mod cluster;
+mod contents;
+mod error;
+mod home;
+mod images;
+mod lab;
+mod machine;
+mod network;
+mod probe;
+mod release;
+mod services;
+mod shell;
+mod spec;
+mod template;
+
+pub use error::Error;
+pub use lab::{Lab, Progress};
+pub use machine::{Machine, PATIENCE};
+pub use probe::{Count, Counts, Kind, Probers, Running};
+pub use release::{Binary, Release};
+pub use spec::{Role, Spec};

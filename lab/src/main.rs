@@ -1,0 +1,230 @@
+//! `lab`: labs from the command line. Thin: everything is in the library.
+
+use std::{
+    path::Path,
+    process::{ExitCode, Stdio},
+    thread,
+    time::Duration,
+};
+
+use afloat_lab::{Error, Lab, Progress, Spec};
+use clap::{Parser, Subcommand};
+
+/// Real kubeadm machines on this machine
+#[derive(Debug, Parser)]
+#[command(name = "lab")]
+struct Arguments {
+    /// Which lab; labs of different names do not see each other
+    #[arg(long, global = true, default_value = "main", env = "LAB")]
+    name: String,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Make a lab
+    Up {
+        #[arg(long, default_value_t = 3)]
+        control_planes: u8,
+        #[arg(long, default_value_t = 2)]
+        workers: u8,
+        /// Kubernetes version, such as v1.35.4
+        #[arg(long, default_value = "v1.35.4")]
+        version: String,
+        /// How kube-proxy works: nftables or iptables
+        #[arg(long, default_value = "nftables")]
+        proxy_mode: String,
+        /// Without the test workload
+        #[arg(long)]
+        bare: bool,
+    },
+    /// End a lab and everything it started
+    Down {
+        /// All labs
+        #[arg(long)]
+        all: bool,
+    },
+    /// What there is, and how it is
+    Status,
+    /// Run a program inside a machine
+    Exec {
+        machine: String,
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+        words: Vec<String>,
+    },
+    /// Run kubectl as the administrator
+    Kubectl {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<String>,
+    },
+    /// Run a program of this machine in the lab's network, with its kubeconfig
+    Run {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+        words: Vec<String>,
+    },
+    /// Ask the API server and the workload every 200 ms from everywhere, and say what failed
+    Probe {
+        #[arg(long, default_value_t = 30)]
+        seconds: u64,
+        /// Also as JSON, into this file
+        #[arg(long)]
+        json: Option<std::path::PathBuf>,
+    },
+    /// Reboot a machine
+    Reboot { machine: String },
+    /// Pull a machine's plug
+    Off { machine: String },
+    /// Turn it on again
+    On { machine: String },
+    /// Copy a file into a machine
+    Copy {
+        from: std::path::PathBuf,
+        machine: String,
+        to: String,
+    },
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse()) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: Arguments) -> Result<ExitCode, Error> {
+    let name = arguments.name;
+    match arguments.command {
+        Command::Up {
+            control_planes,
+            workers,
+            version,
+            proxy_mode,
+            bare,
+        } => up(&Spec {
+            name,
+            control_planes,
+            workers,
+            version,
+            proxy_mode,
+            workload: !bare,
+        })?,
+        Command::Down { all } => {
+            let names = if all { Lab::all()? } else { vec![name] };
+            for name in names {
+                Lab::end_named(&name)?;
+                println!("lab {name} is ended");
+            }
+        }
+        Command::Status => status()?,
+        Command::Exec { machine, words } => {
+            let command = Lab::find(&name)?.machine(&machine)?.command(&words[0])?;
+            return follow(command, &words[1..]);
+        }
+        Command::Kubectl { words } => {
+            let lab = Lab::find(&name)?;
+            let kubectl = afloat_lab::Release::of(&lab.spec().version)?.kubectl()?;
+            return follow(lab.command(&kubectl.display().to_string()), &words);
+        }
+        Command::Run { words } => return follow(Lab::find(&name)?.command(&words[0]), &words[1..]),
+        Command::Probe { seconds, json } => return probe(&name, seconds, json.as_deref()),
+        Command::Reboot { machine } => Lab::find(&name)?.machine(&machine)?.reboot()?,
+        Command::Off { machine } => Lab::find(&name)?.machine(&machine)?.kill_power()?,
+        Command::On { machine } => Lab::find(&name)?.machine(&machine)?.start()?,
+        Command::Copy { from, machine, to } => Lab::find(&name)?.machine(&machine)?.copy_in(&from, &to)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A lab that is there and the same is left as it is; one that was interrupted is made anew.
+fn up(spec: &Spec) -> Result<(), Error> {
+    match Lab::find(&spec.name) {
+        Ok(lab) if lab.is_ready() && lab.spec() == spec => println!("lab {} is up already", spec.name),
+        Ok(lab) if lab.is_ready() => {
+            return Err(Error::AnotherLab {
+                name: spec.name.clone(),
+                there: described(lab.spec()),
+            });
+        }
+        _ => {
+            let lab = Lab::up_with(spec, &Progress::new(false))?.left_running();
+            println!(
+                "lab {} is up: {}, in {}",
+                spec.name,
+                described(spec),
+                lab.folder().display()
+            );
+        }
+    }
+    Ok(())
+}
+
+fn described(spec: &Spec) -> String {
+    format!(
+        "{} control planes and {} workers at {}",
+        spec.control_planes, spec.workers, spec.version
+    )
+}
+
+fn status() -> Result<(), Error> {
+    let names = Lab::all()?;
+    if names.is_empty() {
+        println!("no lab is up");
+    }
+    for name in names {
+        let Ok(lab) = Lab::find(&name) else {
+            println!("{name}: half-made");
+            continue;
+        };
+        let state = if lab.is_ready() { "up" } else { "half-made" };
+        println!("{name}: {state}, made with {}", described(lab.spec()));
+        for machine in lab.machines() {
+            let state = machine
+                .leader()
+                .map_or("off".to_owned(), |leader| format!("on, first process {leader}"));
+            println!("  {:<5} {:<12} {state}", machine.name(), machine.address().to_string());
+        }
+        match lab.kubectl(["get", "nodes", "--output=wide", "--request-timeout=5s"]) {
+            Ok(nodes) => print!("{nodes}"),
+            Err(_) => println!("  the API server does not answer"),
+        }
+    }
+    Ok(())
+}
+
+/// Fails when a request failed, so that a script can rely on it.
+fn probe(name: &str, seconds: u64, json: Option<&Path>) -> Result<ExitCode, Error> {
+    let probers = Lab::find(name)?.probers().start()?;
+    thread::sleep(Duration::from_secs(seconds));
+    let counts = probers.stop()?;
+    print!("{counts}");
+    if let Some(path) = json {
+        let text = serde_json::to_string_pretty(&counts).unwrap_or_default();
+        std::fs::write(path, text).map_err(|source| Error::File {
+            path: path.to_owned(),
+            source,
+        })?;
+    }
+    let lost = counts.failed() + counts.pages_failed();
+    Ok(if lost == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// Runs with this terminal, and ends as the program does.
+fn follow(mut command: std::process::Command, words: &[String]) -> Result<ExitCode, Error> {
+    let status = command
+        .args(words)
+        .stdin(Stdio::inherit())
+        .status()
+        .map_err(|source| Error::Spawn {
+            what: format!("{command:?}"),
+            source,
+        })?;
+    Ok(ExitCode::from(u8::try_from(status.code().unwrap_or(1)).unwrap_or(1)))
+}

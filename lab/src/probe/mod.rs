@@ -1,0 +1,242 @@
+//! Clients that ask the cluster something every 200 ms and count what fails: read, write and kept-alive, through the load balancers and,
+//! from pods, through the `kubernetes` Service. They run as threads of this process, each moved into the network it looks from.
+//! One request is `request`; one place that asks is `place`; here they are chosen, started and counted.
+
+mod place;
+mod request;
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use serde::Serialize;
+
+use crate::{Error, Lab, shell};
+use place::{Origin, Place};
+use request::Identity;
+
+/// How a prober asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// A new connection for every read.
+    Read,
+    /// A new connection for every write.
+    Write,
+    /// Reads on connections that are kept, as most clients do.
+    Kept,
+    /// The test workload's page, not the API.
+    Page,
+}
+
+/// What one prober saw.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Count {
+    pub sent: u64,
+    pub failed: u64,
+    /// Answered, but after more than a second.
+    pub slow: u64,
+    pub longest_milliseconds: u64,
+    /// Not sent: the pod that asks from there was gone, with its machine.
+    pub away: u64,
+    /// The first failures, each with the time since the start.
+    pub failures: Vec<String>,
+}
+
+/// What all probers saw, by place and kind.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Counts(pub BTreeMap<String, BTreeMap<Kind, Count>>);
+
+impl Counts {
+    /// API requests that failed.
+    pub fn failed(&self) -> u64 {
+        self.sum(|kind, count| if kind == Kind::Page { 0 } else { count.failed })
+    }
+
+    /// Requests to the test workload that failed.
+    pub fn pages_failed(&self) -> u64 {
+        self.sum(|kind, count| if kind == Kind::Page { count.failed } else { 0 })
+    }
+
+    pub fn sent(&self) -> u64 {
+        self.sum(|_, count| count.sent)
+    }
+
+    fn sum(&self, of: impl Fn(Kind, &Count) -> u64) -> u64 {
+        self.0
+            .values()
+            .flat_map(|kinds| kinds.iter().map(|(kind, count)| of(*kind, count)))
+            .sum()
+    }
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            out,
+            "{:<22} {:<6} {:>7} {:>7} {:>5} {:>5} {:>10}",
+            "from", "kind", "sent", "failed", "slow", "away", "longest"
+        )?;
+        for (place, kinds) in &self.0 {
+            for (kind, count) in kinds {
+                let kind = format!("{kind:?}").to_lowercase();
+                writeln!(
+                    out,
+                    "{place:<22} {kind:<6} {:>7} {:>7} {:>5} {:>5} {:>7} ms",
+                    count.sent, count.failed, count.slow, count.away, count.longest_milliseconds
+                )?;
+                for failure in &count.failures {
+                    writeln!(out, "    {failure}")?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Probers that are chosen, not yet started.
+#[derive(Debug)]
+pub struct Probers<'a> {
+    lab: &'a Lab,
+    balancers: bool,
+    machines: Vec<String>,
+    every: Duration,
+}
+
+impl<'a> Probers<'a> {
+    /// Through both load balancers, and from pods on every machine.
+    pub(crate) fn of(lab: &'a Lab) -> Self {
+        Self {
+            lab,
+            balancers: true,
+            machines: lab.machines().iter().map(|machine| machine.name().to_owned()).collect(),
+            every: Duration::from_millis(200),
+        }
+    }
+
+    /// From pods on these machines only.
+    #[must_use]
+    pub fn on(mut self, machines: &[&str]) -> Self {
+        self.machines = machines.iter().map(|name| (*name).to_owned()).collect();
+        self
+    }
+
+    /// Each prober asks this often.
+    #[must_use]
+    pub fn every(mut self, every: Duration) -> Self {
+        self.every = every;
+        self
+    }
+
+    /// Starts them; they ask until `Running::stop`.
+    pub fn start(self) -> Result<Running, Error> {
+        let identity = Arc::new(Identity::of_kubeconfig(&shell::read(&self.lab.kubeconfig())?)?);
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut running = Running {
+            stop: Arc::clone(&stop),
+            counts: Arc::default(),
+            threads: Vec::new(),
+        };
+        for (name, origin) in self.origins()? {
+            let place = Place {
+                name: name.clone(),
+                origin,
+                identity: Arc::clone(&identity),
+                every: self.every,
+                stop: Arc::clone(&stop),
+                counts: Arc::clone(&running.counts),
+            };
+            let thread = thread::Builder::new()
+                .name(format!("probe {name}"))
+                .spawn(move || place.ask_until_stopped())
+                .map_err(|error| Error::Probe(error.to_string()))?;
+            running.threads.push(thread);
+        }
+        Ok(running)
+    }
+
+    fn origins(&self) -> Result<Vec<(String, Origin)>, Error> {
+        let mut origins = Vec::new();
+        if self.balancers {
+            for (name, address) in [
+                ("balancer plain", self.lab.plain_balancer()),
+                ("balancer harsh", self.lab.harsh_balancer()),
+            ] {
+                let network = self.lab.network_path();
+                origins.push((name.to_owned(), Origin::Network { network, address }));
+            }
+        }
+        for name in &self.machines {
+            let machine = self.lab.machine(name)?;
+            let pod = self.lab.kubectl([
+                "get",
+                "pods",
+                "--selector=app=lookout",
+                &format!("--field-selector=spec.nodeName={name}"),
+                "--output=jsonpath={.items[0].metadata.uid}",
+            ])?;
+            origins.push((format!("pod on {name}"), Origin::Pod { machine, pod }));
+        }
+        Ok(origins)
+    }
+}
+
+type Shared = Arc<Mutex<Counts>>;
+
+/// Probers at work. Dropping them stops them.
+#[derive(Debug)]
+pub struct Running {
+    stop: Arc<AtomicBool>,
+    counts: Shared,
+    threads: Vec<JoinHandle<Result<(), Error>>>,
+}
+
+impl Running {
+    /// What they have seen so far.
+    pub fn counts(&self) -> Counts {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Stops them, waits for requests that are under way, and says what all of them saw.
+    pub fn stop(mut self) -> Result<Counts, Error> {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            thread.join().unwrap_or(Err(Error::Broken("a prober")))?;
+        }
+        Ok(self.counts())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_counted_apart_from_the_api() {
+        let failed = |failed| Count {
+            sent: 10,
+            failed,
+            ..Count::default()
+        };
+        let counts = Counts(BTreeMap::from([(
+            "pod on w-1".to_owned(),
+            BTreeMap::from([(Kind::Read, failed(2)), (Kind::Page, failed(3))]),
+        )]));
+        assert_eq!((counts.failed(), counts.pages_failed(), counts.sent()), (2, 3, 20));
+        let table = counts.to_string();
+        assert!(table.contains("pod on w-1") && table.contains("read"), "{table}");
+    }
+}

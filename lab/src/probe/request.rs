@@ -1,0 +1,339 @@
+//! One request as a prober sends it, with a bound on all of it. A kept connection that the server has closed is opened once more before the
+//! request counts as failed, as every HTTP client does with a read.
+
+use std::{
+    cell::RefCell,
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use http_body_util::{BodyExt, Full};
+use hyper::{
+    Method, Request,
+    body::Bytes,
+    client::conn::http1::{SendRequest, handshake},
+};
+use hyper_util::rt::TokioIo;
+use rustls::{
+    ClientConfig, RootCertStore,
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
+};
+use serde::Deserialize;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use super::Kind;
+use crate::Error;
+
+/// A person has given up by then.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+type Connection = SendRequest<Full<Bytes>>;
+
+/// The administrator, as the kubeconfig has it.
+#[derive(Debug)]
+pub(super) struct Identity {
+    tls: Arc<ClientConfig>,
+}
+
+#[derive(Deserialize)]
+struct Kubeconfig {
+    clusters: Vec<NamedCluster>,
+    users: Vec<NamedUser>,
+}
+
+#[derive(Deserialize)]
+struct NamedCluster {
+    cluster: Cluster,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Cluster {
+    certificate_authority_data: String,
+}
+
+#[derive(Deserialize)]
+struct NamedUser {
+    user: User,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct User {
+    client_certificate_data: String,
+    client_key_data: String,
+}
+
+impl Identity {
+    pub(super) fn of_kubeconfig(text: &str) -> Result<Self, Error> {
+        let unreadable = |message: String| Error::Unreadable {
+            what: "the lab's kubeconfig".to_owned(),
+            message,
+        };
+        let config: Kubeconfig = serde_saphyr::from_str(text).map_err(|error| unreadable(error.to_string()))?;
+        let (Some(cluster), Some(user)) = (config.clusters.first(), config.users.first()) else {
+            return Err(unreadable("it has no cluster or no user".to_owned()));
+        };
+        let pem = |data: &str| {
+            BASE64_STANDARD
+                .decode(data)
+                .map_err(|error| unreadable(error.to_string()))
+        };
+        let authority = CertificateDer::from_pem_slice(&pem(&cluster.cluster.certificate_authority_data)?)
+            .map_err(|error| unreadable(error.to_string()))?;
+        let certificate = CertificateDer::from_pem_slice(&pem(&user.user.client_certificate_data)?)
+            .map_err(|error| unreadable(error.to_string()))?;
+        let key = PrivateKeyDer::from_pem_slice(&pem(&user.user.client_key_data)?)
+            .map_err(|error| unreadable(error.to_string()))?;
+        let mut roots = RootCertStore::empty();
+        roots.add(authority).map_err(|error| unreadable(error.to_string()))?;
+        let tls = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map(|builder| builder.with_root_certificates(roots))
+            .and_then(|builder| builder.with_client_auth_cert(vec![certificate], key))
+            .map_err(|error| unreadable(error.to_string()))?;
+        Ok(Self { tls: Arc::new(tls) })
+    }
+}
+
+/// What one prober asks, and its idle connections.
+#[derive(Debug)]
+pub(super) struct Target {
+    address: String,
+    /// None: plain HTTP.
+    identity: Option<Arc<Identity>>,
+    kind: Kind,
+    /// Of what a write writes.
+    object: String,
+    idle: RefCell<Vec<Connection>>,
+}
+
+impl Target {
+    pub(super) fn api(kind: Kind, address: &str, object: &str, identity: Arc<Identity>) -> Self {
+        Self {
+            address: address.to_owned(),
+            identity: Some(identity),
+            kind,
+            object: format!("probe-{object}"),
+            idle: RefCell::default(),
+        }
+    }
+
+    pub(super) fn page(address: &str) -> Self {
+        Self {
+            address: address.to_owned(),
+            identity: None,
+            kind: Kind::Page,
+            object: String::new(),
+            idle: RefCell::default(),
+        }
+    }
+
+    /// One request; how long it took, or why it failed.
+    pub(super) async fn ask(&self) -> Result<Duration, String> {
+        let started = Instant::now();
+        match tokio::time::timeout(PATIENCE, self.attempt()).await {
+            Ok(Ok(())) => Ok(started.elapsed()),
+            Ok(Err(why)) => Err(why),
+            Err(_) => Err(format!("no answer within {}s", PATIENCE.as_secs())),
+        }
+    }
+
+    async fn attempt(&self) -> Result<(), String> {
+        // A connection may be found closed only once per request.
+        let kept = if self.kind == Kind::Kept {
+            self.idle.borrow_mut().pop()
+        } else {
+            None
+        };
+        if let Some(mut connection) = kept
+            && connection.ready().await.is_ok()
+        {
+            match self.send(connection).await {
+                Err(Failure::Closed(_)) => {}
+                other => return other.map_err(Failure::into_words),
+            }
+        }
+        let connection = self.connect().await?;
+        self.send(connection).await.map_err(Failure::into_words)
+    }
+
+    async fn connect(&self) -> Result<Connection, String> {
+        let address: SocketAddr = self
+            .address
+            .parse()
+            .map_err(|_| format!("{} is no address", self.address))?;
+        let stream = TcpStream::connect(address)
+            .await
+            .map_err(|error| format!("connecting: {error}"))?;
+        let _ = stream.set_nodelay(true);
+        let Some(identity) = &self.identity else {
+            return speak(TokioIo::new(stream)).await;
+        };
+        let secured = TlsConnector::from(Arc::clone(&identity.tls))
+            .connect(ServerName::IpAddress(address.ip().into()), stream)
+            .await
+            .map_err(|error| format!("TLS: {error}"))?;
+        speak(TokioIo::new(secured)).await
+    }
+
+    async fn send(&self, mut connection: Connection) -> Result<(), Failure> {
+        let request = self.request().map_err(Failure::Refused)?;
+        let response = connection.send_request(request).await.map_err(|error| {
+            if error.is_canceled() || error.is_incomplete_message() || error.is_closed() {
+                Failure::Closed(error.to_string())
+            } else {
+                Failure::Refused(error.to_string())
+            }
+        })?;
+        let status = response.status();
+        let closing = response
+            .headers()
+            .get("connection")
+            .is_some_and(|value| value == "close");
+        let body = response
+            .into_body()
+            .collect()
+            .await
+            .map_err(|error| Failure::Refused(format!("{status}, then: {error}")))?
+            .to_bytes();
+        if !status.is_success() {
+            let said = String::from_utf8_lossy(&body[..body.len().min(200)]).into_owned();
+            return Err(Failure::Refused(format!("{status}: {said}")));
+        }
+        if self.kind == Kind::Kept && !closing {
+            self.idle.borrow_mut().push(connection);
+        }
+        Ok(())
+    }
+
+    fn request(&self) -> Result<Request<Full<Bytes>>, String> {
+        let builder = Request::builder().header("host", &self.address);
+        let built = match self.kind {
+            Kind::Page => builder.method(Method::GET).uri("/").body(Full::default()),
+            Kind::Read | Kind::Kept => builder
+                .method(Method::GET)
+                .uri("/api/v1/namespaces/default")
+                .body(Full::default()),
+            Kind::Write => {
+                let now = SystemTime::now()
+                    .duration_since(UNIX_EPOCH)
+                    .map_or(0, |since| since.as_nanos());
+                let object = serde_json::json!({
+                    "apiVersion": "v1", "kind": "ConfigMap",
+                    "metadata": {"name": self.object}, "data": {"written": now.to_string()},
+                });
+                builder
+                    .method(Method::PATCH)
+                    .uri(format!(
+                        "/api/v1/namespaces/default/configmaps/{}?fieldManager=lab&force=true",
+                        self.object
+                    ))
+                    .header("content-type", "application/apply-patch+yaml")
+                    .body(Full::new(Bytes::from(object.to_string())))
+            }
+        };
+        built.map_err(|error| error.to_string())
+    }
+}
+
+enum Failure {
+    /// The connection was closed before an answer began.
+    Closed(String),
+    Refused(String),
+}
+
+impl Failure {
+    fn into_words(self) -> String {
+        match self {
+            Self::Closed(why) => format!("closed before an answer: {why}"),
+            Self::Refused(why) => why,
+        }
+    }
+}
+
+async fn speak<S>(stream: TokioIo<S>) -> Result<Connection, String>
+where
+    TokioIo<S>: hyper::rt::Read + hyper::rt::Write + Unpin + 'static,
+{
+    let (sender, connection) = handshake(stream).await.map_err(|error| format!("HTTP: {error}"))?;
+    // It ends with the sender, or when the server closes.
+    tokio::task::spawn_local(async move {
+        let _ = connection.await;
+    });
+    Ok(sender)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{
+        io::{Read, Write},
+        net::TcpListener,
+        thread,
+    };
+
+    /// Answers each of these requests, one connection per inner list, and closes the connection after it without a word.
+    fn server(connections: Vec<Vec<&'static str>>) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        thread::spawn(move || {
+            for answers in connections {
+                let (mut stream, _) = listener.accept().unwrap();
+                for answer in answers {
+                    let mut bytes = [0; 2048];
+                    let _ = stream.read(&mut bytes).unwrap();
+                    stream.write_all(answer.as_bytes()).unwrap();
+                }
+            }
+        });
+        address
+    }
+
+    fn asked(target: &Target, times: usize) -> Vec<Result<(), String>> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        tokio::task::LocalSet::new().block_on(&runtime, async {
+            let mut answers = Vec::new();
+            for _ in 0..times {
+                answers.push(target.ask().await.map(|_| ()));
+                tokio::time::sleep(Duration::from_millis(30)).await;
+            }
+            answers
+        })
+    }
+
+    fn plain(kind: Kind, address: &str) -> Target {
+        Target {
+            kind,
+            ..Target::page(address)
+        }
+    }
+
+    const FINE: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+    const BUSY: &str = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n";
+
+    #[test]
+    fn a_kept_connection_that_was_closed_is_opened_again() {
+        let target = plain(Kind::Kept, &server(vec![vec![FINE, FINE], vec![FINE]]));
+        assert_eq!(asked(&target, 3), [Ok(()), Ok(()), Ok(())]);
+    }
+
+    #[test]
+    fn what_is_not_an_answer_has_failed() {
+        let refused = asked(&plain(Kind::Read, &server(vec![vec![BUSY]])), 1);
+        assert!(refused[0].as_ref().is_err_and(|why| why.contains("503")), "{refused:?}");
+        let closed = asked(&plain(Kind::Read, &server(vec![vec![]])), 1);
+        assert!(closed[0].is_err(), "{closed:?}");
+        let nobody = asked(&plain(Kind::Read, "127.0.0.1:1"), 1);
+        assert!(
+            nobody[0].as_ref().is_err_and(|why| why.contains("connecting")),
+            "{nobody:?}"
+        );
+    }
+}
