@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use crate::{Error, cgroup::Hierarchies, home::Home};
+use crate::{Error, Progress, cgroup::Hierarchies, home::Home, shell};
 
 const PROGRAMS: [(&str, &str); 8] = [
     ("systemd-nspawn", "systemd-container"),
@@ -56,6 +56,20 @@ pub(crate) fn able(home: &Home) -> Result<Hierarchies, Error> {
         Some(found) if missing.is_empty() => Ok(found),
         _ => Err(Error::Unable(missing)),
     }
+}
+
+/// Every kubelet, containerd and systemd watches files, and all machines count as one user here: the usual 128 watchers are used up by three
+/// machines, and then kube-proxy ends with "too many open files". Raised when lower, and said; it is never lowered again.
+pub(crate) fn raise_watch_limits(progress: &Progress) -> Result<(), Error> {
+    for (limit, needed) in [("max_user_instances", 8192_u64), ("max_user_watches", 524_288)] {
+        let path = Path::new("/proc/sys/fs/inotify").join(limit);
+        let now: u64 = shell::read(&path)?.trim().parse().unwrap_or_default();
+        if now < needed {
+            fs::write(&path, needed.to_string()).map_err(Error::file(&path))?;
+            progress.say(&format!("raised fs.inotify.{limit} of this machine from {now} to {needed}"));
+        }
+    }
+    Ok(())
 }
 
 fn on_path(program: &str) -> bool {

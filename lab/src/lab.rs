@@ -68,6 +68,7 @@ impl Lab {
         let release = spec.check()?;
         let home = Home::find()?;
         let hierarchies = checks::able(&home)?;
+        checks::raise_watch_limits(progress)?;
         release.binaries()?;
         let lab = Self {
             spec: spec.clone(),
