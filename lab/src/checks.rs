@@ -66,7 +66,9 @@ pub(crate) fn raise_watch_limits(progress: &Progress) -> Result<(), Error> {
         let now: u64 = shell::read(&path)?.trim().parse().unwrap_or_default();
         if now < needed {
             fs::write(&path, needed.to_string()).map_err(Error::file(&path))?;
-            progress.say(&format!("raised fs.inotify.{limit} of this machine from {now} to {needed}"));
+            progress.say(&format!(
+                "raised fs.inotify.{limit} of this machine from {now} to {needed}"
+            ));
         }
     }
     Ok(())

@@ -4,6 +4,8 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    process::Command,
+    sync::OnceLock,
     thread,
     time::{Duration, Instant},
 };
@@ -56,6 +58,7 @@ pub struct Lab {
     network: Network,
     hierarchies: Hierarchies,
     ends_on_drop: bool,
+    kubectl: OnceLock<PathBuf>,
 }
 
 impl Lab {
@@ -76,6 +79,7 @@ impl Lab {
             network: Network::of(&spec.name),
             hierarchies,
             ends_on_drop: true,
+            kubectl: OnceLock::new(),
         };
         lab.end()?;
         lab.make(&home, &release, progress)?;
@@ -154,6 +158,7 @@ impl Lab {
             spec,
             folder,
             ends_on_drop: false,
+            kubectl: OnceLock::new(),
         })
     }
 
@@ -183,6 +188,7 @@ impl Lab {
             hierarchies: Hierarchies::detect()?,
             spec,
             ends_on_drop: false,
+            kubectl: OnceLock::new(),
         };
         lab.down()
     }
@@ -260,7 +266,7 @@ impl Lab {
     }
 
     /// A program of this machine with the lab's network and kubeconfig.
-    pub fn command(&self, program: &str) -> std::process::Command {
+    pub fn command(&self, program: &str) -> Command {
         let mut command = self.network.command(program);
         command.env("KUBECONFIG", self.kubeconfig());
         command
@@ -268,11 +274,18 @@ impl Lab {
 
     /// Runs kubectl as the administrator.
     pub fn kubectl<'a>(&self, words: impl IntoIterator<Item = &'a str>) -> Result<String, Error> {
-        let kubectl = self.spec.check()?.kubectl()?;
-        run(
-            self.command(&kubectl.display().to_string()).args(words),
-            crate::machine::PATIENCE,
-        )
+        run(self.kubectl_command()?.args(words), crate::machine::PATIENCE)
+    }
+
+    /// kubectl as the administrator, to be started by the caller.
+    pub fn kubectl_command(&self) -> Result<Command, Error> {
+        // Finding it asks Go for its version: once is enough.
+        let kubectl = match self.kubectl.get() {
+            Some(found) => found.clone(),
+            None => self.spec.check()?.kubectl()?,
+        };
+        let kubectl = self.kubectl.get_or_init(|| kubectl);
+        Ok(self.command(&kubectl.display().to_string()))
     }
 
     /// Moves the calling thread into the lab's network, for good.

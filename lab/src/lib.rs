@@ -2,6 +2,7 @@
 //! of their own, a load balancer and a registry beside them, and probers that count failed requests. Nothing here knows Afloat.
 
 mod archive;
+mod by_hand;
 mod cgroup;
 mod checks;
 mod cluster;
@@ -19,6 +20,7 @@ mod shell;
 mod spec;
 mod template;
 
+pub use by_hand::{ByHand, MachineTimes, upgrade_by_hand};
 pub use error::Error;
 pub use lab::{Lab, Progress};
 pub use machine::{Machine, PATIENCE};

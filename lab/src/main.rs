@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use afloat_lab::{Error, Lab, Progress, Spec};
+use afloat_lab::{Error, Lab, Progress, Release, Spec, upgrade_by_hand};
 use clap::{Parser, Subcommand};
 
 /// Real kubeadm machines on this machine
@@ -71,6 +71,14 @@ enum Command {
         #[arg(long)]
         json: Option<std::path::PathBuf>,
     },
+    /// Upgrade the lab as a careful person would, with probers running: the baseline
+    ByHand {
+        #[arg(long, default_value = "v1.36.3")]
+        to: String,
+        /// The result as JSON, into this file
+        #[arg(long)]
+        json: Option<std::path::PathBuf>,
+    },
     /// Reboot a machine
     Reboot { machine: String },
     /// Pull a machine's plug
@@ -125,12 +133,16 @@ fn run(arguments: Arguments) -> Result<ExitCode, Error> {
             return follow(command, &words[1..]);
         }
         Command::Kubectl { words } => {
-            let lab = Lab::find(&name)?;
-            let kubectl = afloat_lab::Release::of(&lab.spec().version)?.kubectl()?;
-            return follow(lab.command(&kubectl.display().to_string()), &words);
+            return follow(Lab::find(&name)?.kubectl_command()?, &words);
         }
         Command::Run { words } => return follow(Lab::find(&name)?.command(&words[0]), &words[1..]),
         Command::Probe { seconds, json } => return probe(&name, seconds, json.as_deref()),
+        Command::ByHand { to, json } => {
+            let lab = Lab::find(&name)?;
+            let went = upgrade_by_hand(&lab, &Release::of(&to)?, &Progress::new(false))?;
+            print!("{}{went}", went.requests);
+            write_json(json.as_deref(), &went)?;
+        }
         Command::Reboot { machine } => Lab::find(&name)?.machine(&machine)?.reboot()?,
         Command::Off { machine } => Lab::find(&name)?.machine(&machine)?.kill_power()?,
         Command::On { machine } => Lab::find(&name)?.machine(&machine)?.start()?,
@@ -201,18 +213,25 @@ fn probe(name: &str, seconds: u64, json: Option<&Path>) -> Result<ExitCode, Erro
     thread::sleep(Duration::from_secs(seconds));
     let counts = probers.stop()?;
     print!("{counts}");
-    if let Some(path) = json {
-        let text = serde_json::to_string_pretty(&counts).unwrap_or_default();
-        std::fs::write(path, text).map_err(|source| Error::File {
-            path: path.to_owned(),
-            source,
-        })?;
-    }
+    write_json(json, &counts)?;
     let lost = counts.failed() + counts.pages_failed();
     Ok(if lost == 0 {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
+    })
+}
+
+fn write_json(path: Option<&Path>, what: &impl serde::Serialize) -> Result<(), Error> {
+    let Some(path) = path else {
+        return Ok(());
+    };
+    let written = serde_json::to_string_pretty(what)
+        .map_err(std::io::Error::other)
+        .and_then(|text| std::fs::write(path, text));
+    written.map_err(|source| Error::File {
+        path: path.to_owned(),
+        source,
     })
 }
 
