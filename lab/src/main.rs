@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use afloat_lab::{Error, Lab, Progress, Release, Spec, upgrade_by_hand};
+use afloat_lab::{Error, Lab, Progress, Release, Spec, upgrade_by_hand, write_parts};
 use clap::{Parser, Subcommand};
 
 /// Real kubeadm machines on this machine
@@ -79,6 +79,13 @@ enum Command {
         #[arg(long)]
         json: Option<std::path::PathBuf>,
     },
+    /// Write the files of a version into a folder, as `afloat bundle create --from` takes them
+    Parts {
+        #[arg(long, default_value = "v1.36.3")]
+        version: String,
+        #[arg(long)]
+        to: std::path::PathBuf,
+    },
     /// Reboot a machine
     Reboot { machine: String },
     /// Pull a machine's plug
@@ -143,6 +150,7 @@ fn run(arguments: Arguments) -> Result<ExitCode, Error> {
             print!("{}{went}", went.requests);
             write_json(json.as_deref(), &went)?;
         }
+        Command::Parts { version, to } => write_parts(&Release::of(&version)?, &to, &Progress::new(false))?,
         Command::Reboot { machine } => Lab::find(&name)?.machine(&machine)?.reboot()?,
         Command::Off { machine } => Lab::find(&name)?.machine(&machine)?.kill_power()?,
         Command::On { machine } => Lab::find(&name)?.machine(&machine)?.start()?,

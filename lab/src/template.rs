@@ -29,11 +29,17 @@ pub(crate) struct Template {
     pub(crate) containerd: PathBuf,
 }
 
-/// The images of a release, made when they are not there.
+/// The images of a release and of the workload, made when they are not there.
 pub(crate) fn images_of(home: &Home, release: &Release, debian: &Path) -> Result<Vec<Image>, Error> {
+    let mut images = images_of_release(home, release, debian)?;
+    images.push(image_store(home).provide(&contents::busybox_plan(debian)?)?);
+    Ok(images)
+}
+
+/// The images that the release's kubeadm asks for.
+pub(crate) fn images_of_release(home: &Home, release: &Release, debian: &Path) -> Result<Vec<Image>, Error> {
     let store = image_store(home);
-    let mut plans = contents::plans(release, debian)?;
-    plans.push(contents::busybox_plan(debian)?);
+    let plans = contents::plans(release, debian)?;
     plans.iter().map(|plan| store.provide(plan)).collect()
 }
 
