@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use afloat_api::Reason;
 use afloat_api::node::{NodePlan, StepOutcome, StepReport, exit, steps as names};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use crate::host::{Host, HostError, UnitOrder};
 use crate::instruction::{Context, Instruction, LOOK, Ran, Waiting, first_unwell, tried};
@@ -164,6 +164,11 @@ impl Engine {
         })
     }
 
+    /// The journal, if there is one.
+    pub fn journal(&mut self, host: &mut dyn Host) -> Result<Option<&Journal>, EngineError> {
+        Ok(self.load(host)?.map(|journal| &*journal))
+    }
+
     /// Carries on by one instruction.
     pub fn advance(&mut self, host: &mut dyn Host, now: Timestamp) -> Result<Next, EngineError> {
         let Some(journal) = self.load(host)? else {
@@ -186,7 +191,7 @@ impl Engine {
             let step = step.clone();
             return carry_on(host, journal, &step, now);
         }
-        let until_deadline = deadline(journal).map(|at| until(at, now)).filter(|_| undoing.is_none());
+        let until_deadline = journal.undo_at().map(|at| until(at, now)).filter(|_| undoing.is_none());
         let next = [until_deadline, aside.then_some(ASIDE)].into_iter().flatten().min();
         Ok(next.map_or(Next::Idle, |after| Next::Again { after, waiting: None }))
     }
@@ -251,18 +256,14 @@ fn begun(
     Ok(journal.add(host, &entry)?)
 }
 
-fn doing(state: &StepState) -> String {
+/// What a step is at, for people.
+pub fn doing(state: &StepState) -> String {
     let intent = state.intent.as_ref();
     intent.map_or_else(|| "goes on".to_owned(), |(what, _)| what.clone())
 }
 
-fn deadline(journal: &Journal) -> Option<Timestamp> {
-    let seconds = SignedDuration::from_secs(i64::from(journal.plan.undo_after_seconds));
-    journal.armed.and_then(|since| since.checked_add(seconds).ok())
-}
-
 fn time_is_up(journal: &Journal, now: Timestamp) -> bool {
-    deadline(journal).is_some_and(|deadline| now >= deadline)
+    journal.undo_at().is_some_and(|deadline| now >= deadline)
 }
 
 fn until(at: Timestamp, now: Timestamp) -> Duration {

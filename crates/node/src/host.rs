@@ -172,6 +172,8 @@ pub trait Host {
 
     /// Starts a job, or tells how the one of this name is. A job outlives its caller, but not a reboot.
     fn run(&mut self, job: &str, command: &Command) -> Answer<Job>;
+    /// Ends every job that still runs, and waits for them.
+    fn end_jobs(&mut self) -> Answer<()>;
 
     /// Whether a container of this name runs (of static pods: their names are those of the parts).
     fn runs(&mut self, container: &str) -> Answer<bool>;

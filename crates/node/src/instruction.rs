@@ -52,6 +52,8 @@ pub enum Instruction {
     PlaceKubelet,
     RestartKubelet,
     Gate(Gate),
+    /// Ends what an earlier step has started and nobody waits for any more.
+    EndJobs,
     DecideEtcd,
     Restore,
     RestoreClusterConfig,
@@ -187,6 +189,7 @@ impl Instruction {
             Self::RestartKubelet => "starts the kubelet".to_owned(),
             Self::Gate(Gate::Runtime) => "waits for containerd".to_owned(),
             Self::Gate(Gate::Node) => "waits until all parts of the node are well".to_owned(),
+            Self::EndJobs => "ends what still runs".to_owned(),
             Self::DecideEtcd => "looks at this node's etcd member".to_owned(),
             Self::Restore => "puts every file back".to_owned(),
             Self::RestoreClusterConfig => "puts the cluster's configuration back".to_owned(),
@@ -214,7 +217,10 @@ impl Instruction {
             Self::ChooseMethod => kubeadm::choose(c),
             Self::PlaceKubeadm { version } => c.place(&bundle::kubernetes(version, "kubeadm"), paths::KUBEADM),
             Self::RenewCertificates => c.change_by(&command(paths::KUBEADM, &["certs", "renew", "all"], 120)),
-            Self::Kubeadm(call) => c.change_by(&call.command(c.plan())),
+            Self::Kubeadm(call) => {
+                let machine = kubeadm::Machine::look(c.host)?;
+                c.change_by(&call.command(c.plan(), machine))
+            }
             Self::MigrateFlags => kubeadm::migrate_flags(c),
             Self::StopKubelet => c.order(paths::KUBELET_UNIT, UnitOrder::Stop),
             Self::End(parts, seconds) => c.end(parts, *seconds),
@@ -225,6 +231,7 @@ impl Instruction {
                 c.order(paths::KUBELET_UNIT, UnitOrder::Restart)
             }
             Self::Gate(gate) => c.gate(*gate),
+            Self::EndJobs => c.host.end_jobs().map(|()| Ran::Done),
             Self::DecideEtcd => undo::decide_etcd(c),
             Self::Restore => undo::restore(c),
             Self::RestoreClusterConfig => config::restore_cluster(c),
@@ -356,7 +363,11 @@ impl Context<'_> {
     /// Ends containers: asked first, killed when they take too long.
     fn end(&mut self, parts: &[&str], seconds: u32) -> Answer<Ran> {
         // After a reboot in the middle it runs again, and would start again what is ended here.
-        if self.host.unit(paths::KUBELET_UNIT)? == UnitState::Active {
+        // One that fails again and again counts too: systemd is about to start it once more.
+        if !matches!(
+            self.host.unit(paths::KUBELET_UNIT)?,
+            UnitState::Inactive | UnitState::Unknown
+        ) {
             self.host.order(paths::KUBELET_UNIT, UnitOrder::Stop)?;
         }
         let late = self.now.duration_since(self.since).as_secs() >= i64::from(seconds);

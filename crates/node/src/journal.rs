@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use afloat_api::node::{NodePlan, NotAPlan, StepReport, exit, steps};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
@@ -215,6 +215,12 @@ impl Journal {
                 .filter(|(_, state)| state.runs()),
             None => self.steps.iter().find(|(_, state)| state.runs()),
         }
+    }
+
+    /// When the host undoes everything by itself, if the node is not well by then.
+    pub fn undo_at(&self) -> Option<Timestamp> {
+        let seconds = SignedDuration::from_secs(i64::from(self.plan.undo_after_seconds));
+        self.armed.and_then(|since| since.checked_add(seconds).ok())
     }
 
     /// Whether anything but Afloat's own folder may have been changed.

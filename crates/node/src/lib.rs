@@ -10,6 +10,7 @@ pub mod host;
 pub mod instruction;
 pub mod journal;
 pub mod paths;
-pub mod replace;
+pub mod real;
+pub mod status;
 pub mod steps;
 pub mod touches;

@@ -16,6 +16,10 @@ pub const BUNDLE: &str = "/var/lib/afloat/bundle";
 pub const BROUGHT: &str = "/bundle";
 /// Where kubeadm renders manifests to.
 pub const RENDER: &str = "/var/lib/afloat/render";
+/// Held by whoever carries on: the engine of the host, or a step container before there is one.
+pub const LOCK: &str = "/var/lib/afloat/lock";
+/// Where the other etcd members are, for when this one cannot say.
+pub const ETCD_MEMBERS: &str = "/var/lib/afloat/etcd-members";
 pub const PROGRAM: &str = "/var/lib/afloat/bin/afloat";
 pub const UNIT: &str = "afloat-node.service";
 pub const UNIT_FILE: &str = "/etc/systemd/system/afloat-node.service";
@@ -27,10 +31,14 @@ pub const KUBELET: &str = "/usr/bin/kubelet";
 pub const KUBECTL: &str = "/usr/bin/kubectl";
 pub const MANIFESTS: &str = "/etc/kubernetes/manifests";
 pub const KUBERNETES: &str = "/etc/kubernetes";
+/// Where people put patches for kubeadm, by the custom of Cluster API and kubeadm's own examples.
+pub const PATCHES: &str = "/etc/kubernetes/patches";
 pub const PKI: &str = "/etc/kubernetes/pki";
 pub const ADMIN_CONF: &str = "/etc/kubernetes/admin.conf";
 /// Where kubeadm puts backups of its own; it never removes them.
 pub const KUBEADM_TMP: &str = "/etc/kubernetes/tmp";
+/// As whom the kubelet speaks to the API server.
+pub const KUBELET_CONF: &str = "/etc/kubernetes/kubelet.conf";
 pub const KUBELET_CONFIG: &str = "/var/lib/kubelet/config.yaml";
 /// What kubeadm lays over the config for this node alone (since 1.35).
 pub const KUBELET_INSTANCE_CONFIG: &str = "/var/lib/kubelet/instance-config.yaml";
@@ -39,6 +47,8 @@ pub const KUBELET_FLAGS: &str = "/var/lib/kubelet/kubeadm-flags.env";
 pub const KUBELET_EXTRA: &str = "/etc/default/kubelet";
 pub const CNI: &str = "/opt/cni/bin";
 pub const SWAPS: &str = "/proc/swaps";
+/// There where the machine has cgroup v2.
+pub const CGROUP_V2: &str = "/sys/fs/cgroup/cgroup.controllers";
 
 /// Folders a runtime binary may lie in; the first is where it goes if it lies in none.
 pub const RUNTIME_FOLDERS: [&str; 4] = ["/usr/local/bin", "/usr/bin", "/usr/local/sbin", "/usr/sbin"];

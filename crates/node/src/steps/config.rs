@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::host::{Answer, Bind, Command};
 use crate::instruction::{Context, Ran, Rendering, command, failed, wait_for_step};
 use crate::paths;
+use crate::steps::kubeadm::Machine;
 
 /// The configuration to render from, at the present version and at the next.
 fn config_file(which: &str) -> String {
@@ -75,10 +76,17 @@ pub fn fetch(c: &mut Context<'_>) -> Answer<Ran> {
             message: format!("{} names no address or image", paths::manifest("kube-apiserver")),
         });
     };
+    // kubeadm's own default, which it leaves out nowhere.
+    let port = flag(&manifest, "--secure-port=").unwrap_or("6443");
+    let patches = if Machine::look(c.host)?.patched {
+        format!("patches:\n  directory: {}\n", paths::PATCHES)
+    } else {
+        String::new()
+    };
     let plan = c.plan();
     let head = format!(
-        "apiVersion: kubeadm.k8s.io/v1beta4\nkind: InitConfiguration\nlocalAPIEndpoint:\n  advertiseAddress: {address}\n\
-         nodeRegistration:\n  name: {}\n  criSocket: unix:///run/containerd/containerd.sock\n---\n",
+        "apiVersion: kubeadm.k8s.io/v1beta4\nkind: InitConfiguration\nlocalAPIEndpoint:\n  advertiseAddress: {address}\n  \
+         bindPort: {port}\nnodeRegistration:\n  name: {}\n  criSocket: unix:///run/containerd/containerd.sock\n{patches}---\n",
         plan.node
     );
     // The configuration is the cluster's: after the first control plane it is ahead of this node.

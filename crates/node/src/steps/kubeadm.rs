@@ -8,7 +8,7 @@ use afloat_api::node::NodePlan;
 
 use crate::bundle;
 use crate::flags;
-use crate::host::{Answer, Command};
+use crate::host::{Answer, Command, Host};
 use crate::instruction::{Context, Gate, Group, Instruction, Ran, Rendering, command};
 use crate::journal::Journal;
 use crate::paths;
@@ -20,6 +20,23 @@ const SWIFT: &str = "swift";
 const SECONDS_OTHERS: u32 = 10;
 const SECONDS_API_SERVER: u32 = 4;
 const SECONDS_ETCD: u32 = 12;
+
+/// What kubeadm must be told about a machine.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Machine {
+    /// A person lets it patch what it renders.
+    pub patched: bool,
+    pub old_cgroups: bool,
+}
+
+impl Machine {
+    pub fn look(host: &mut dyn Host) -> Answer<Self> {
+        Ok(Self {
+            patched: !host.list(paths::PATCHES)?.is_empty(),
+            old_cgroups: host.size(paths::CGROUP_V2)?.is_none(),
+        })
+    }
+}
 
 /// A call of `kubeadm upgrade`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -51,7 +68,7 @@ impl Call {
     }
 
     /// The command on a node of this plan: one control plane applies, all others follow.
-    pub fn command(self, plan: &NodePlan) -> Command {
+    pub fn command(self, plan: &NodePlan, machine: Machine) -> Command {
         let version = plan.kubernetes_version.as_str();
         let first = plan.role == NodeRole::FirstControlPlane;
         let mut args = match (self, first) {
@@ -63,9 +80,23 @@ impl Call {
         if self == Self::WithoutEtcd {
             args.push("--etcd-upgrade=false");
         }
+        // kubeadm keeps nowhere that it was given patches once: without them it would render them away.
+        if machine.patched && self != Self::Preflight {
+            args.extend(["--patches", paths::PATCHES]);
+        }
+        let mut ignored = Vec::new();
         // The check starts a pod, and the only node is cordoned.
         if first && plan.peers.is_empty() {
-            args.push("--ignore-preflight-errors=CreateJob");
+            ignored.push("CreateJob");
+        }
+        // kubeadm refuses cgroup v1 since kubelet 1.35, also where a person has allowed it to the kubelet: "you must also explicitly
+        // skip this validation". What else is in it was looked at when the node was staged.
+        if machine.old_cgroups && self != Self::KubeletConfig {
+            ignored.push("SystemVerification");
+        }
+        let ignored = format!("--ignore-preflight-errors={}", ignored.join(","));
+        if !ignored.ends_with('=') {
+            args.push(&ignored);
         }
         command(paths::KUBEADM, &args, 900)
     }
@@ -224,4 +255,78 @@ pub fn place_kubelet(c: &mut Context<'_>) -> Answer<Ran> {
         }
     }
     Ok(Ran::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(role: NodeRole, peers: &[&str]) -> NodePlan {
+        NodePlan {
+            upgrade: "0b2f".to_owned(),
+            attempt: 1,
+            node: "cp-1".to_owned(),
+            role,
+            kubernetes_version: "v1.36.3".to_owned(),
+            kubelet_version: "v1.36.3".to_owned(),
+            via: Vec::new(),
+            method: None,
+            peers: peers.iter().map(|peer| (*peer).to_owned()).collect(),
+            etcd_version: None,
+            undo_after_seconds: 600,
+        }
+    }
+
+    #[test]
+    fn kubeadm_is_told_what_it_cannot_know_and_nothing_it_does_not_understand() {
+        let plain = Machine {
+            patched: false,
+            old_cgroups: false,
+        };
+        let special = Machine {
+            patched: true,
+            old_cgroups: true,
+        };
+        let (first, other) = (NodeRole::FirstControlPlane, NodeRole::ControlPlane);
+        for (call, role, peers, machine, expected) in [
+            (
+                Call::Whole,
+                first,
+                &["10.0.0.2"][..],
+                plain,
+                "upgrade apply v1.36.3 --yes",
+            ),
+            (
+                Call::Whole,
+                first,
+                &[],
+                special,
+                "upgrade apply v1.36.3 --yes --patches /etc/kubernetes/patches --ignore-preflight-errors=CreateJob,SystemVerification",
+            ),
+            (
+                Call::Preflight,
+                first,
+                &["10.0.0.2"],
+                special,
+                "upgrade apply phase preflight v1.36.3 --yes --ignore-preflight-errors=SystemVerification",
+            ),
+            (
+                Call::KubeletConfig,
+                other,
+                &["10.0.0.2"],
+                special,
+                "upgrade node phase kubelet-config --patches /etc/kubernetes/patches",
+            ),
+            (
+                Call::WithoutEtcd,
+                other,
+                &["10.0.0.2"],
+                plain,
+                "upgrade node --etcd-upgrade=false",
+            ),
+        ] {
+            let command = call.command(&plan(role, peers), machine);
+            assert_eq!(command.args.join(" "), expected);
+        }
+    }
 }

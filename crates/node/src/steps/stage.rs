@@ -21,6 +21,7 @@ const UNIT_TEXT: &str = "[Unit]
 Description=Afloat: carries on the upgrade of this node, or undoes it
 After=network-online.target
 ConditionPathExists=/var/lib/afloat/journal
+StartLimitIntervalSec=0
 
 [Service]
 ExecStart=/var/lib/afloat/bin/afloat node engine
@@ -56,6 +57,7 @@ pub fn check_machine(c: &mut Context<'_>) -> Answer<Ran> {
     findings.extend(no_room(c)?);
     findings.extend(sick_units(c)?);
     findings.extend(flags_and_swap(c)?);
+    findings.extend(old_cgroups(c)?);
     match kubelet_version(c)? {
         Asked::Running(wait) => return Ok(wait),
         Asked::Answer(found) => findings.extend(found),
@@ -158,6 +160,25 @@ fn flags_and_swap(c: &mut Context<'_>) -> Answer<Vec<Finding>> {
     Ok(findings)
 }
 
+/// Since 1.35 a kubelet does not start on cgroup v1 unless it is told to.
+fn old_cgroups(c: &mut Context<'_>) -> Answer<Option<Finding>> {
+    let target = c.plan().kubelet_version.clone();
+    if flags::minor(&target) < Some(35)
+        || c.host.size(paths::CGROUP_V2)?.is_some()
+        || c.text(paths::KUBELET_CONFIG)?.contains("failCgroupV1: false")
+    {
+        return Ok(None);
+    }
+    Ok(Some((
+        Reason::StepFailed,
+        format!(
+            "this machine has cgroup v1, on which kubelet {target} does not start: help: boot it with cgroup v2, or set \
+             failCgroupV1: false in the ConfigMap kubelet-config and in {}",
+            paths::KUBELET_CONFIG
+        ),
+    )))
+}
+
 /// What a program said, once it has.
 enum Asked {
     Running(Ran),
@@ -247,6 +268,13 @@ pub fn copy_bundle(c: &mut Context<'_>) -> Answer<Ran> {
                 reason: Reason::BundleUnavailable,
                 message: format!("{} in the bundle has not the digest it should have", item.name),
             });
+        }
+    }
+    // What an earlier upgrade brought would fill the disk in the end.
+    for file in c.host.list(paths::BUNDLE)? {
+        let listed = items.iter().any(|item| bundle::staged(&item.name) == file.path);
+        if !listed && file.path != bundle::staged("SHA256SUMS") {
+            c.host.remove(&file.path)?;
         }
     }
     // Last, so that a bundle with a list is a whole one.

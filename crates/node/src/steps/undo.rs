@@ -29,7 +29,8 @@ pub fn program(journal: &Journal) -> Vec<Instruction> {
     let kubernetes = touched(journal, steps::KUBEADM) || touched(journal, steps::KUBELET);
     let runtime = touched(journal, steps::CONTAINERD);
     let forwarded = journal.facts.contains_key("aside");
-    let mut program = Vec::new();
+    // A kubeadm that nobody waits for any more would go on writing what is being put back.
+    let mut program = vec![Instruction::EndJobs];
     if control_plane && kubernetes {
         program.push(Instruction::DecideEtcd);
         if forwarded {

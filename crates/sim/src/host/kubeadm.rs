@@ -52,49 +52,57 @@ impl SimHost {
             self.jobs.insert(name.to_owned(), job);
             self.settle();
         }
-        let now = self.now;
-        let ready = self.all_parts_ready();
-        let Some(job) = self.jobs.get_mut(name) else {
-            return Job::Running;
-        };
-        if now < job.ends {
-            return Job::Running;
+        match self.jobs.get(name) {
+            Some(job) if job.then.is_none() => Job::Ended {
+                exit_code: job.output.exit_code,
+                stdout: job.output.stdout.clone(),
+                stderr: job.output.stderr.clone(),
+            },
+            _ => Job::Running,
         }
-        match job.waits_until {
-            Some(until) if !ready && now < until => return Job::Running,
-            Some(_) if !ready => {
-                job.output = failure("[upgrade/staticpods] timed out waiting: the old manifests are back");
-                if let Some(Finish::Restore(manifests, _)) = job.then.take() {
-                    for (path, text) in manifests {
-                        self.disk.write_unsynced(&path, text.as_bytes(), 0o600);
-                    }
-                }
-            }
-            _ => {}
-        }
-        self.finish(name)
     }
 
-    fn finish(&mut self, name: &str) -> Job {
-        let Some(job) = self.jobs.get_mut(name) else {
-            return Job::Running;
+    /// Jobs whose time has come end, whether or not anybody asks; tells whether one did.
+    pub(super) fn end_due_jobs(&mut self) -> bool {
+        if self.jobs.values().all(|job| job.then.is_none()) {
+            return false;
+        }
+        let (now, ready) = (self.now, self.all_parts_ready());
+        let due = |job: &SimJob| {
+            let waits = job.waits_until.is_some_and(|until| !ready && now < until);
+            job.then.is_some() && now >= job.ends && !waits
         };
-        let output = job.output.clone();
-        let then = match job.then.take() {
-            Some(Finish::Restore(_, then)) => *then,
-            Some(then) => then,
-            None => Finish::Nothing,
+        let due = self.jobs.iter().find(|(_, job)| due(job)).map(|(name, _)| name.clone());
+        let Some(job) = due.and_then(|name| self.jobs.get_mut(&name)) else {
+            return false;
         };
+        let gave_up = job.waits_until.is_some() && !ready;
+        if gave_up {
+            job.output = failure("[upgrade/staticpods] timed out waiting: the old manifests are back");
+        }
+        match job.then.take() {
+            Some(Finish::Restore(manifests, _)) if gave_up => {
+                for (path, text) in manifests {
+                    self.disk.write_unsynced(&path, text.as_bytes(), 0o600);
+                }
+            }
+            Some(Finish::Restore(_, then)) => self.publish(*then),
+            Some(then) => self.publish(then),
+            None => {}
+        }
+        true
+    }
+
+    /// What they were about to do at their end is not done; what they wrote so far stays.
+    pub(super) fn end_jobs_that_run(&mut self) {
+        self.jobs.retain(|_, job| job.then.is_none());
+    }
+
+    fn publish(&mut self, then: Finish) {
         if let Finish::Publish(version) = then {
             let mut shared = self.shared.get();
             shared.kubernetes_version.clone_from(&version);
             shared.kubelet_config_version = version;
-        }
-        self.settle();
-        Job::Ended {
-            exit_code: output.exit_code,
-            stdout: output.stdout,
-            stderr: output.stderr,
         }
     }
 
@@ -238,7 +246,7 @@ impl SimHost {
         }
         match args {
             ["apply", "phase", "preflight", ..] => self.ended_after(1, Ok(String::new())),
-            ["node", "phase", "kubelet-config"] => {
+            ["node", "phase", "kubelet-config", ..] => {
                 self.write_kubelet_config(&own);
                 self.ended_after(1, Ok(String::new()))
             }

@@ -129,6 +129,7 @@ pub fn tree(machine: &Machine, bundle: &Bundle) -> Tree {
     put(paths::KUBELET_FLAGS, kubelet_flags(version).to_owned(), 0o644);
     put("/etc/kubernetes/kubelet.conf", "kubelet".to_owned(), 0o600);
     put(paths::SWAPS, "Filename Type Size\n".to_owned(), 0o444);
+    put(paths::CGROUP_V2, "cpu memory pids\n".to_owned(), 0o444);
     // A person's own.
     put("/etc/containerd/config.toml", "version = 3\n".to_owned(), 0o644);
     put("/etc/default/kubelet", "KUBELET_EXTRA_ARGS=--v=4\n".to_owned(), 0o644);

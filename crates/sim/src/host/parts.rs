@@ -129,6 +129,13 @@ impl SimHost {
 
     /// What has happened by now.
     pub(super) fn settle(&mut self) {
+        self.settle_parts();
+        while self.end_due_jobs() {
+            self.settle_parts();
+        }
+    }
+
+    fn settle_parts(&mut self) {
         let now = self.now;
         self.parts.retain(|_, part| part.ends.is_none_or(|ends| ends > now));
         let looks = self

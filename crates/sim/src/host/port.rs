@@ -195,6 +195,13 @@ impl Host for SimHost {
         self.change(|host| Ok(host.run_job(job, command)))
     }
 
+    fn end_jobs(&mut self) -> Answer<()> {
+        self.change(|host| {
+            host.end_jobs_that_run();
+            Ok(())
+        })
+    }
+
     fn runs(&mut self, container: &str) -> Answer<bool> {
         self.ask(|host| host.runs_part(container))
     }

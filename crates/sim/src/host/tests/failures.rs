@@ -1,6 +1,7 @@
 //! What goes wrong, and what is left then.
 
 use super::*;
+use afloat_node::host::Host as _;
 
 fn put_back(attempt: &mut Attempt, case: Case) {
     let ended = attempt.step_patiently(steps::ROLLBACK);
@@ -188,12 +189,16 @@ fn k2_etcd_stays_where_it_is_healthy_and_goes_back_where_it_is_broken() {
 #[test]
 fn a_machine_that_does_not_fit_is_found_out_before_anything_changes() {
     type Break = fn(&mut Attempt);
-    let cases: [(Break, &str); 6] = [
+    let cases: [(Break, &str); 7] = [
         (|a| a.host.room.bytes = 1000, "MiB are free on /var/lib"),
         (|a| a.host.room.inodes = 1000, "inodes are free"),
         (
             |a| a.host.put(paths::SWAPS, "Filename\n/dev/sda2 partition 1\n"),
             "swap is on",
+        ),
+        (
+            |a| a.host.remove(paths::CGROUP_V2).unwrap(),
+            "this machine has cgroup v1",
         ),
         (
             |a| {
@@ -219,6 +224,19 @@ fn a_machine_that_does_not_fit_is_found_out_before_anything_changes() {
         assert!(ended.1.message.contains(said), "{said}: {}", ended.1.message);
         assert_eq!(attempt.changed_outside(), [""; 0], "{said}");
     }
+}
+
+#[test]
+fn k2_a_kubeadm_that_still_runs_is_ended_before_its_work_is_undone() {
+    let mut attempt = Attempt::new(FIRST_SLOW);
+    attempt.plan.undo_after_seconds = 20;
+    let broken = ("kube-scheduler".to_owned(), "v1.36.3".to_owned());
+    attempt.host.faults.broken_parts.insert(broken);
+    let ended = attempt.upgrade();
+    assert_eq!(outcome(&ended), (exit::UNDONE, StepOutcome::Undone), "{ended:?}");
+    // With the old parts well again it would go on, and write the new version for the whole cluster.
+    attempt.pass(Duration::from_secs(400));
+    attempt.assert_put_back(FIRST_SLOW);
 }
 
 #[test]
