@@ -1,5 +1,6 @@
 //! What people can write on the command line, and the help they get. Only commands that work are here.
 
+pub mod node;
 pub mod people;
 
 use afloat_sim::scenario::Scenario;
@@ -69,6 +70,9 @@ pub enum Command {
     /// Run the operator
     #[command(after_help = people::CONTROLLER_EXAMPLES)]
     Controller(people::Controller),
+    /// What runs on a machine that is being upgraded
+    #[command(after_help = node::NODE_EXAMPLES)]
+    Node(node::Node),
     /// A simulated cluster with an API server of its own, in this process
     #[command(after_help = SANDBOX_EXAMPLES)]
     Sandbox(Sandbox),

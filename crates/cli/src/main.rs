@@ -9,6 +9,7 @@ mod commands_tests;
 mod controller;
 mod follow;
 mod hold;
+mod node;
 mod picture;
 mod preflight;
 mod problem;
@@ -34,7 +35,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     let cli = Cli::parse();
     match run(cli.command) {
-        Ok(code) => ExitCode::from(code as u8),
+        Ok(code) => code,
         Err(error) => {
             let code = error
                 .downcast_ref::<Problem>()
@@ -48,9 +49,11 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> anyhow::Result<Code> {
+fn run(command: Command) -> anyhow::Result<ExitCode> {
     start_logging(matches!(command, Command::Controller(_)));
-    match command {
+    let ended = match command {
+        // Without a runtime: it enters the machine first, which a process with threads cannot. Its exit codes are those of steps.
+        Command::Node(arguments) => return Ok(node::run(&arguments)?),
         Command::Completion { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "afloat", &mut std::io::stdout());
             Ok(Code::Done)
@@ -69,7 +72,8 @@ fn run(command: Command) -> anyhow::Result<Code> {
         Command::Rollback(arguments) => wait(hold::run_rollback(arguments)),
         Command::Abort(arguments) => wait(hold::run_abort(arguments)),
         Command::Controller(arguments) => wait(controller::run(arguments)),
-    }
+    };
+    ended.map(|code| ExitCode::from(code as u8))
 }
 
 fn wait(work: impl Future<Output = Result<Code, Problem>>) -> anyhow::Result<Code> {
