@@ -41,6 +41,16 @@ fn head_of(uid: &str) -> String {
     uid.chars().filter(char::is_ascii_alphanumeric).take(8).collect()
 }
 
+/// A name that is short enough for a label, told apart from others of the same head by a digest where it had to be cut.
+pub fn cut(name: &str) -> String {
+    if name.len() <= LONGEST {
+        return name.to_owned();
+    }
+    let digest = format!("{:08x}", fnv1a(name.as_bytes()));
+    let head: String = name.chars().take(LONGEST - digest.len() - 1).collect();
+    format!("{}-{digest}", head.trim_end_matches(['-', '.']))
+}
+
 fn named(base: &str, suffix: &str) -> String {
     let whole = format!("{base}-{suffix}");
     if whole.len() <= LONGEST {

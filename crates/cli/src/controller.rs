@@ -6,9 +6,11 @@ use crate::problem::{Code, Problem};
 use crate::screen::interrupted;
 use afloat_operator::clients::Clients;
 use afloat_operator::clock::SystemClock;
+use afloat_operator::hci::HciOptions;
 use afloat_operator::metrics::Metrics;
 use afloat_operator::mind::Core;
 use afloat_operator::prober::{HttpsProber, MirrorProber, Prober};
+use afloat_operator::webhook::Door;
 use afloat_operator::{OperatorConfig, OperatorError};
 use std::sync::Arc;
 
@@ -21,6 +23,14 @@ pub async fn run(arguments: Controller) -> Result<Code, Problem> {
         Probe::Endpoints => Arc::new(endpoints),
         Probe::Mirrors => Arc::new(MirrorProber::new(clients.api.clone())),
     };
+    let mut hci = HciOptions::default();
+    if let Some(image) = arguments.image {
+        hci.image = image;
+    }
+    hci.webhook = arguments.webhook_listen.map(|listen| Door {
+        listen,
+        certificate: arguments.webhook_certificate.zip(arguments.webhook_key),
+    });
     let operator = OperatorConfig {
         clients,
         home: arguments.place.namespace,
@@ -31,12 +41,16 @@ pub async fn run(arguments: Controller) -> Result<Code, Problem> {
         listen: Some(arguments.listen),
         leader_election: !arguments.no_leader_election,
         metrics: Metrics::default(),
+        hci,
     };
     let ended = afloat_operator::run(operator, interrupted()).await;
     ended.map(|()| Code::Done).map_err(|error| {
         let problem = Problem::new(Code::Failed, "the operator ended").source(&error);
         match error {
             OperatorError::Listen { .. } => problem.help("afloat controller --listen 127.0.0.1:0"),
+            OperatorError::Webhook(_) => {
+                problem.help("afloat controller without --webhook-listen works, and checks at the start instead")
+            }
             OperatorError::Lost(_) => problem.help("nothing is lost: start it again, another one works meanwhile"),
         }
     })

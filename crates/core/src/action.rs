@@ -10,6 +10,7 @@ use afloat_api::{
 };
 use jiff::Timestamp;
 
+use crate::hci::action::HciAction;
 use crate::view::{Key, NodeName, Target, Uid};
 
 /// What follows from a view. Actions are carried out in their order; the first refusal ends the turn, and the next
@@ -121,6 +122,8 @@ pub enum Action {
         grace_seconds: Option<i64>,
         budget: Key,
     },
+    /// Of an upgrade of Harvester.
+    Hci(Box<HciAction>),
 }
 
 impl Action {
@@ -150,6 +153,7 @@ impl Action {
             Self::DeletePod { .. } => "delete-pod",
             Self::Evict { .. } => "evict",
             Self::DeletePastBudget { .. } => "delete-past-budget",
+            Self::Hci(action) => action.name(),
         }
     }
 }
@@ -210,4 +214,6 @@ pub enum EventObject {
     Workers(Target),
     NodeUpgrade(Target),
     Node(Target),
+    /// An Upgrade of Harvester.
+    Hci(Target),
 }

@@ -29,11 +29,11 @@ pub struct Remedy {
 }
 
 impl Explanation {
-    fn say(&mut self, text: String) {
+    pub(crate) fn say(&mut self, text: String) {
         self.because.push(text);
     }
 
-    fn offer(&mut self, command: String, effect: &str) {
+    pub(crate) fn offer(&mut self, command: String, effect: &str) {
         self.remedies.push(Remedy {
             command,
             effect: effect.to_owned(),

@@ -11,6 +11,7 @@ use afloat_api::{ClusterUpgradeStatus, NodeKubeadmUpgrade, NodeRole, Reason};
 use jiff::Timestamp;
 
 use crate::action::{Action, Decision, Event, EventObject, Task, TaskPod};
+use crate::hci::{self, action::HciAction};
 use crate::objects::Standing;
 use crate::plan;
 use crate::settings::{self, Settings};
@@ -58,6 +59,11 @@ fn object_of(action: &Action) -> Option<EventObject> {
         Action::SetDesired { target, .. } => Some(EventObject::NodeUpgrade(target.clone())),
         Action::Cordon { node, .. } | Action::Uncordon { node } => Some(EventObject::Node(node.clone())),
         Action::CreatePod(pod) => Some(EventObject::NodeUpgrade(pod.owner.clone())),
+        Action::Hci(action) => match &**action {
+            HciAction::CreateJob(job) => Some(EventObject::Hci(job.upgrade.clone())),
+            HciAction::WriteUpgrade { target, .. } => Some(EventObject::Hci(target.clone())),
+            _ => None,
+        },
         _ => None,
     }
 }
@@ -77,6 +83,7 @@ pub fn check(view: &View, action: &Action, now: Timestamp) -> Result<(), Violati
         Action::Evict { pod, .. } => eviction(view, pod),
         Action::DeletePod { pod } => own_pod(view, pod),
         Action::DeletePastBudget { pod, budget, .. } => past_budget(view, pod, budget, now),
+        Action::Hci(action) => hci::rules::check(view, action),
         _ => Ok(()),
     }
 }

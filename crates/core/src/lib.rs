@@ -12,6 +12,7 @@ pub mod action;
 pub mod capacity;
 pub mod explain;
 pub mod gates;
+pub mod hci;
 pub mod invariants;
 pub mod judge;
 pub mod lifecycle;

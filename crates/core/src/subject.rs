@@ -7,10 +7,11 @@ use afloat_api::NodeKubeadmUpgrade;
 use jiff::Timestamp;
 
 use crate::action::Decision;
+use crate::hci::view::HciKind;
 use crate::objects::key_of;
 use crate::settings::{self, controller};
 use crate::view::{Key, NodeName, View};
-use crate::{invariants, judge, lifecycle};
+use crate::{hci, invariants, judge, lifecycle};
 
 /// An object a decision is made on.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -19,6 +20,8 @@ pub enum Subject {
     ControlPlane(Key),
     Workers(Key),
     Node(Key),
+    /// An Upgrade of Harvester.
+    Hci(Key),
 }
 
 /// What changed in a view.
@@ -37,6 +40,8 @@ pub enum Changed {
     ControlPlane(Key),
     Workers(Key),
     NodeUpgrade(Key),
+    /// Something of the HCI part of the view.
+    Hci(HciKind),
 }
 
 /// Decides on one object. A subject that is gone leads to nothing; what would break a rule does not leave the core.
@@ -46,6 +51,7 @@ pub fn decide(view: &View, subject: &Subject, now: Timestamp) -> Decision {
         Subject::ControlPlane(key) => judge::decide_control_plane(view, key, now),
         Subject::Workers(key) => judge::decide_workers(view, key, now),
         Subject::Node(key) => lifecycle::decide_node(view, key, now),
+        Subject::Hci(key) => hci::decide(view, key, now),
     };
     invariants::guard(view, decision, now)
 }
@@ -57,10 +63,15 @@ pub fn affected(view: &View, changed: &Changed) -> BTreeSet<Subject> {
         Changed::Node(node) | Changed::Health(node) => {
             nodes_at_work(view, Some(node), &mut subjects);
             judges(view, &mut subjects);
+            hci_upgrades(view, &mut subjects);
         }
+        Changed::Hci(_) => hci_upgrades(view, &mut subjects),
         Changed::Pod(node) => nodes_at_work(view, node.as_ref(), &mut subjects),
         Changed::Budget(_) => draining(view, &mut subjects),
-        Changed::Surroundings | Changed::Lock => judges(view, &mut subjects),
+        Changed::Surroundings | Changed::Lock => {
+            judges(view, &mut subjects);
+            hci_upgrades(view, &mut subjects);
+        }
         Changed::Upgrade(key) => {
             subjects.insert(Subject::Upgrade(key.clone()));
             below_upgrade(view, key, &mut subjects);
@@ -183,6 +194,16 @@ fn draining(view: &View, subjects: &mut BTreeSet<Subject>) {
             subjects.insert(Subject::Node(key.clone()));
         }
     }
+}
+
+/// Upgrades of Harvester that something is left to do about.
+fn hci_upgrades(view: &View, subjects: &mut BTreeSet<Subject>) {
+    let open = view
+        .hci
+        .upgrades
+        .iter()
+        .filter(|(_, upgrade)| !hci::over(upgrade) || hci::wished(upgrade));
+    subjects.extend(open.map(|(key, _)| Subject::Hci(key.clone())));
 }
 
 /// Everyone who grants.

@@ -175,6 +175,10 @@ fn regarding(object: &EventObject) -> (String, &'static str, &Target) {
         EventObject::Workers(target) => (ours(), "WorkersKubeadmUpgrade", target),
         EventObject::NodeUpgrade(target) => (ours(), "NodeKubeadmUpgrade", target),
         EventObject::Node(target) => ("v1".to_owned(), "Node", target),
+        EventObject::Hci(target) => {
+            let version = format!("{}/{}", afloat_api::harvester::GROUP, afloat_api::harvester::VERSION);
+            (version, "Upgrade", target)
+        }
     }
 }
 

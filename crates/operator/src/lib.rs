@@ -8,6 +8,7 @@ pub mod elect;
 pub mod events;
 pub mod execute;
 pub mod gates;
+pub mod hci;
 pub mod metrics;
 pub mod mind;
 pub mod pages;
@@ -18,5 +19,6 @@ pub mod snapshot;
 pub mod status;
 mod telling;
 mod turns;
+pub mod webhook;
 
 pub use run::{LEADER_LEASE, OperatorConfig, OperatorError, run};

@@ -36,7 +36,9 @@ pub fn everybody(view: &View) -> BTreeSet<Subject> {
     let control_planes = view.control_planes.keys().cloned().map(Subject::ControlPlane);
     let workers = view.workers.keys().cloned().map(Subject::Workers);
     let nodes = view.node_upgrades().keys().cloned().map(Subject::Node);
-    upgrades.chain(control_planes).chain(workers).chain(nodes).collect()
+    let hci = view.hci.upgrades.keys().cloned().map(Subject::Hci);
+    let all = upgrades.chain(control_planes).chain(workers).chain(nodes);
+    all.chain(hci).collect()
 }
 
 /// One word for logs and metrics, and the object's key.
@@ -46,5 +48,6 @@ pub fn told(subject: &Subject) -> (&'static str, &Key) {
         Subject::ControlPlane(key) => ("control-plane", key),
         Subject::Workers(key) => ("workers", key),
         Subject::Node(key) => ("node", key),
+        Subject::Hci(key) => ("hci", key),
     }
 }

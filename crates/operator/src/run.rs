@@ -6,16 +6,19 @@ use std::sync::Arc;
 
 use futures::FutureExt as _;
 use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 
 use crate::clients::Clients;
 use crate::clock::Clock;
 use crate::elect::{Election, Lost};
 use crate::events::EventSink;
+use crate::hci::HciOptions;
 use crate::metrics::Metrics;
 use crate::mind::Mind;
 use crate::pages::{self, Readiness};
 use crate::prober::Prober;
 use crate::turns::{Loop, Parts};
+use crate::webhook::{self, Question};
 
 /// The lease by which operators agree on who works.
 pub const LEADER_LEASE: &str = "afloat-operator";
@@ -35,6 +38,8 @@ pub struct OperatorConfig {
     /// Off only where there is nobody else, as in the sandbox.
     pub leader_election: bool,
     pub metrics: Metrics,
+    /// For upgrades of Harvester.
+    pub hci: HciOptions,
 }
 
 /// Why an operator ended by itself.
@@ -42,6 +47,8 @@ pub struct OperatorConfig {
 pub enum OperatorError {
     #[error("cannot listen on {address} ({cause}): choose another address, or end what listens there")]
     Listen { address: SocketAddr, cause: std::io::Error },
+    #[error("the webhook cannot be served: {0}")]
+    Webhook(#[from] webhook::WebhookError),
     #[error(transparent)]
     Lost(#[from] Lost),
 }
@@ -53,6 +60,12 @@ pub async fn run(config: OperatorConfig, shutdown: impl Future<Output = ()> + Se
         Some(address) => Some(serve(address, config.metrics.clone(), readiness.clone()).await?),
         None => None,
     };
+    let (desk, questions) = webhook::desk();
+    let _webhook = match &config.hci.webhook {
+        Some(door) => Some(webhook::serve(door, desk).await?),
+        None => None,
+    };
+    let questions = Some(questions);
     let shutdown = shutdown.shared();
     let clock = Arc::clone(&config.clock);
     let mut election = config
@@ -69,7 +82,7 @@ pub async fn run(config: OperatorConfig, shutdown: impl Future<Output = ()> + Se
         tracing::info!(identity = config.identity, "this process leads");
     }
     config.metrics.leading(true);
-    let ended = Box::pin(work(config, readiness, &mut election, shutdown)).await;
+    let ended = Box::pin(work(config, readiness, questions, &mut election, shutdown)).await;
     if let (Ok(()), Some(election)) = (&ended, &mut election)
         && let Err(error) = election.release().await
     {
@@ -81,6 +94,7 @@ pub async fn run(config: OperatorConfig, shutdown: impl Future<Output = ()> + Se
 async fn work(
     config: OperatorConfig,
     readiness: Readiness,
+    questions: Option<mpsc::Receiver<Question>>,
     election: &mut Option<Election<'_>>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), OperatorError> {
@@ -99,6 +113,8 @@ async fn work(
         metrics: config.metrics,
         readiness,
         home: config.home,
+        hci: config.hci,
+        questions,
     });
     // The writer ends when the loop has and everything is written.
     let working = async { tokio::join!(turns.run(shutdown), writer) };

@@ -22,6 +22,7 @@ use crate::clock::Clock;
 use crate::events::EventSink;
 use crate::execute::{Outcome, Refusal, execute};
 use crate::gates::{self, GateStates};
+use crate::hci::{HciErrands, HciOptions, Releases};
 use crate::metrics::Metrics;
 use crate::mind::{Mind, everybody, told};
 use crate::pages::Readiness;
@@ -30,6 +31,7 @@ use crate::queue::Queue;
 use crate::snapshot::feed::Feed;
 use crate::snapshot::{Keeper, Kind, News};
 use crate::telling;
+use crate::webhook::{Question, asked};
 
 /// Subjects that may have actions under way at once.
 const CONCURRENT: usize = 64;
@@ -37,6 +39,8 @@ const CONCURRENT: usize = 64;
 const IDLE: Duration = Duration::from_mins(10);
 /// How often gates are judged while an upgrade with gates is under way.
 const GATES_EVERY: Duration = Duration::from_secs(10);
+/// When a subject is looked at again whose kinds are not read yet.
+const SOON: Duration = Duration::from_millis(200);
 /// What a pod gets to end where nobody says: the default of Kubernetes.
 const GRACE: i64 = 30;
 
@@ -59,12 +63,15 @@ pub struct Parts {
     pub metrics: Metrics,
     pub readiness: Readiness,
     pub home: String,
+    pub hci: HciOptions,
+    /// Questions of the webhook; nobody asks where absent.
+    pub questions: Option<mpsc::Receiver<Question>>,
 }
 
 /// Something done again and again outside the loop, at most once at a time.
-struct Errand<T> {
-    due: Option<Timestamp>,
-    under_way: Option<BoxFuture<'static, T>>,
+pub(crate) struct Errand<T> {
+    pub due: Option<Timestamp>,
+    pub under_way: Option<BoxFuture<'static, T>>,
 }
 
 impl<T> Default for Errand<T> {
@@ -77,16 +84,16 @@ impl<T> Default for Errand<T> {
 }
 
 impl<T> Errand<T> {
-    fn idle(&self) -> bool {
+    pub fn idle(&self) -> bool {
         self.due.is_none() && self.under_way.is_none()
     }
 
-    fn next(&mut self) -> OptionFuture<&mut BoxFuture<'static, T>> {
+    pub fn next(&mut self) -> OptionFuture<&mut BoxFuture<'static, T>> {
         self.under_way.as_mut().into()
     }
 
     /// Its time has come.
-    fn take(&mut self, now: Timestamp) -> bool {
+    pub fn take(&mut self, now: Timestamp) -> bool {
         let due = self.under_way.is_none() && self.due.is_some_and(|due| due <= now);
         if due {
             self.due = None;
@@ -104,6 +111,8 @@ pub struct Loop {
     probes: Probes,
     probing: Errand<Answers>,
     judging: Errand<GateStates>,
+    hci: HciErrands,
+    questions: Option<mpsc::Receiver<Question>>,
     /// What is looked at once after a burst, not after each piece of news.
     stale: Stale,
 }
@@ -115,9 +124,13 @@ struct Stale {
 }
 
 impl Loop {
-    pub fn new(parts: Parts) -> Self {
+    pub fn new(mut parts: Parts) -> Self {
+        let mut keeper = Keeper::new(&parts.home);
+        keeper.set_image(&parts.hci.image);
         Self {
-            keeper: Keeper::new(&parts.home),
+            keeper,
+            hci: HciErrands::new(&parts.hci, &parts.clients),
+            questions: parts.questions.take(),
             parts,
             queue: Queue::default(),
             under_way: FuturesUnordered::new(),
@@ -133,9 +146,14 @@ impl Loop {
     pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
         let mut shutdown = std::pin::pin!(shutdown.fuse());
         let mut feed = Feed::start(&self.parts.clients.api, &self.parts.home);
-        while !self.keeper.complete(Kind::iter()) {
+        self.hci.look(self.parts.clock.now());
+        while !self.keeper.complete(Kind::iter().chain(self.hci.kinds())) || !self.hci.looked() {
             tokio::select! {
                 () = &mut shutdown => return,
+                Some(found) = self.hci.looking.next() => {
+                    let now = self.parts.clock.now();
+                    self.hci.found(found, &self.parts.clients.api, &mut feed, now);
+                }
                 // Nobody is told yet: everybody has a turn once all is read.
                 Some(news) = feed.next() => {
                     self.hear(news);
@@ -158,6 +176,12 @@ impl Loop {
                 Some(finished) = self.under_way.next(), if !self.under_way.is_empty() => self.finish(finished),
                 Some(answers) = self.probing.next() => self.probed(answers),
                 Some(states) = self.judging.next() => self.judged(states),
+                Some(found) = self.hci.looking.next() => {
+                    let now = self.parts.clock.now();
+                    self.hci.found(found, &self.parts.clients.api, &mut feed, now);
+                }
+                Some(answers) = self.hci.fetching.next() => self.fetched(answers),
+                Some(question) = asked(self.questions.as_mut()) => question.answer(self.keeper.view()),
                 Some(news) = feed.next() => {
                     let changes = self.hear(news);
                     self.tell(changes);
@@ -206,7 +230,7 @@ impl Loop {
         for changed in changes {
             self.concern(&changed);
             match &changed {
-                Changed::Upgrade(_) | Changed::NodeUpgrade(_) => self.stale.errands = true,
+                Changed::Upgrade(_) | Changed::NodeUpgrade(_) | Changed::Hci(_) => self.stale.errands = true,
                 // Its etcd may have come or gone, or a step may have told how far it is behind.
                 Changed::Pod(Some(node)) if self.keeper.view().health.contains_key(node) => {
                     self.stale.health = true;
@@ -234,6 +258,7 @@ impl Loop {
         if self.judging.idle() && !gates::wanted(view).is_empty() {
             self.judging.due = Some(now);
         }
+        self.hci.plan(view, now);
     }
 
     fn pause(&self) -> Duration {
@@ -242,6 +267,7 @@ impl Loop {
         let errands = [
             self.probing.due.filter(|_| self.probing.under_way.is_none()),
             self.judging.due.filter(|_| self.judging.under_way.is_none()),
+            self.hci.due(),
         ];
         let due = errands.into_iter().flatten().chain(turn).min();
         // Timers have a resolution of a millisecond: rounding up keeps an early waking from spinning.
@@ -265,6 +291,7 @@ impl Loop {
             let (client, wanted) = (self.parts.clients.api.clone(), gates::wanted(self.keeper.view()));
             self.judging.under_way = Some(Box::pin(async move { gates::judge(&client, wanted).await }));
         }
+        self.hci.work(self.keeper.view(), now);
         while self.under_way.len() < CONCURRENT {
             let Some(subject) = self.queue.take(now) else { break };
             self.begin(subject, now);
@@ -273,7 +300,16 @@ impl Loop {
     }
 
     fn begin(&mut self, subject: Subject, now: Timestamp) {
-        let decision = self.parts.mind.decide(self.keeper.view(), &subject, now);
+        // A kind that is not read yet would be taken for one without objects, a setting for one that nobody set.
+        let unread = matches!(subject, Subject::Hci(_)) && !self.keeper.complete(self.hci.kinds());
+        let decision = if unread {
+            Decision {
+                again: now.saturating_add(SOON).ok(),
+                ..Decision::default()
+            }
+        } else {
+            self.parts.mind.decide(self.keeper.view(), &subject, now)
+        };
         let (kind, object) = told(&subject);
         self.parts.metrics.decision(kind);
         if let Some(again) = decision.again {
@@ -305,6 +341,7 @@ impl Loop {
             Subject::Node(key) => view
                 .node_upgrade(key)
                 .and_then(|upgrade| label(upgrade.metadata.labels.as_ref())),
+            Subject::Hci(key) => view.hci.upgrades.get(key).and_then(|upgrade| upgrade.what.uid()),
         };
         uid.unwrap_or_default()
     }
@@ -373,6 +410,15 @@ impl Loop {
         }
     }
 
+    fn fetched(&mut self, answers: Releases) {
+        let now = self.parts.clock.now();
+        for (upgrade, release) in answers {
+            let changes = self.keeper.set_repo(upgrade, release);
+            self.tell(changes);
+        }
+        self.hci.fetched(self.keeper.view(), now);
+    }
+
     fn judged(&mut self, states: GateStates) {
         self.judging.under_way = None;
         let changes = self.keeper.set_gates(states);
@@ -426,67 +472,5 @@ fn log(action: &Action) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use afloat_apisim::{ApiServer, Options};
-    use afloat_core::objects::target_of;
-    use afloat_core::view::{Key, Target, Uid};
-    use k8s_openapi::api::core::v1::{Node, Pod};
-    use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-    use kube::Api;
-    use kube::api::{Patch, PatchParams, PostParams};
-    use serde_json::json;
-
-    async fn pod(client: &kube::Client, name: &str) -> Target {
-        let api: Api<Pod> = Api::default_namespaced(client.clone());
-        let body = json!({"metadata": {"name": name, "labels": {"app": name}},
-            "spec": {"nodeName": "worker-1", "containers": [{"name": "main", "image": "web:1"}]}});
-        let body = serde_json::from_value(body).unwrap();
-        api.create(&PostParams::default(), &body).await.unwrap();
-        let running = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
-        let (params, patch) = (PatchParams::default(), Patch::Merge(running));
-        target_of(&api.patch_status(name, &params, &patch).await.unwrap().metadata)
-    }
-
-    /// The eviction API refuses a pod under two budgets whatever they allow.
-    async fn budget(client: &kube::Client, name: &str, app: &str) {
-        let body = json!({"metadata": {"name": name}, "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app": app}}}});
-        let api: Api<PodDisruptionBudget> = Api::default_namespaced(client.clone());
-        api.create(&PostParams::default(), &serde_json::from_value(body).unwrap())
-            .await
-            .unwrap();
-    }
-
-    #[tokio::test]
-    async fn a_pod_that_cannot_be_evicted_keeps_none_after_it_but_ends_the_turn() {
-        let client = ApiServer::new(Options::default()).client();
-        let (stuck, free) = (pod(&client, "stuck").await, pod(&client, "free").await);
-        budget(&client, "one", "stuck").await;
-        budget(&client, "two", "stuck").await;
-        let nodes: Api<Node> = Api::all(client.clone());
-        let node = serde_json::from_value(json!({"metadata": {"name": "worker-1"}})).unwrap();
-        let node = nodes.create(&PostParams::default(), &node).await.unwrap();
-        let evict = |pod: &Target| Action::Evict {
-            pod: pod.clone(),
-            grace_seconds: None,
-        };
-        let cordon = Action::Cordon {
-            node: target_of(&node.metadata),
-            by: Uid::from("u"),
-        };
-        let decision = Decision {
-            actions: vec![evict(&stuck), evict(&free), cordon],
-            ..Decision::default()
-        };
-        let (sender, mut answers) = mpsc::unbounded_channel();
-        let subject = Subject::Node(Key::new("afloat", "worker-1"));
-        let finished = carry_out(Clients::of(client), Metrics::default(), sender, subject, decision).await;
-        let refusal = finished.refusal.unwrap();
-        assert_eq!((refusal.action, &*refusal.object.name), ("evict", "stuck"), "{refusal}");
-        assert!(matches!(answers.recv().await, Some(Outcome::Evicting { pod, .. }) if pod == free));
-        assert!(
-            answers.recv().await.is_none(),
-            "nothing but evictions comes after a refusal"
-        );
-    }
-}
+#[path = "turns_tests.rs"]
+mod tests;

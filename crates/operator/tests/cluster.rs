@@ -164,6 +164,7 @@ fn config(cluster: &Cluster, clock: TokioClock) -> OperatorConfig {
         // Renewing a lease is a write.
         leader_election: false,
         metrics: Metrics::default(),
+        hci: afloat_operator::hci::HciOptions::default(),
     }
 }
 

@@ -129,6 +129,7 @@ async fn upgrade_until(state: NodeState, exit_code: i32) -> Ended {
         listen: None,
         leader_election: false,
         metrics: Metrics::default(),
+        hci: afloat_operator::hci::HciOptions::default(),
     };
     let operator = tokio::spawn(run(config, async {
         let _told = stopped.await;

@@ -130,6 +130,7 @@ fn start(cluster: &Cluster, identity: &str, listen: Option<SocketAddr>) -> Runni
         listen,
         leader_election: true,
         metrics: metrics.clone(),
+        hci: afloat_operator::hci::HciOptions::default(),
     };
     let task = tokio::spawn(run(config, async {
         let _told = stopped.await;
@@ -249,6 +250,7 @@ async fn the_core_itself_is_plugged_in() {
         listen: None,
         leader_election: false,
         metrics: Metrics::default(),
+        hci: afloat_operator::hci::HciOptions::default(),
     };
     let task = tokio::spawn(run(config, async {
         let _told = stopped.await;

@@ -215,6 +215,18 @@ pub struct Controller {
     /// How the control planes are asked whether they are ready
     #[arg(long, value_enum, default_value_t = Probe::Endpoints)]
     pub probe: Probe,
+    /// Image of the Jobs of Harvester's upgrades [default: afloat at this version]
+    #[arg(long, value_name = "IMAGE", env = "AFLOAT_IMAGE", hide_env = true)]
+    pub image: Option<String>,
+    /// Where admission for Harvester's front door is served; without it checks are made when an Upgrade starts
+    #[arg(long, value_name = "ADDRESS")]
+    pub webhook_listen: Option<SocketAddr>,
+    /// Certificate of the webhook, as PEM
+    #[arg(long, value_name = "FILE", requires = "webhook_key")]
+    pub webhook_certificate: Option<PathBuf>,
+    /// Key of the certificate, as PEM
+    #[arg(long, value_name = "FILE", requires = "webhook_certificate")]
+    pub webhook_key: Option<PathBuf>,
     #[command(flatten)]
     pub place: Place,
 }

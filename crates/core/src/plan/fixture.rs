@@ -127,6 +127,7 @@ impl Cluster {
                 ..resources(4000, 16 * GIB)
             },
             attached_volumes: Vec::new(),
+            hci: crate::hci::view::NodeMarks::default(),
         };
         self.view.nodes.insert(name.into(), Arc::new(node));
     }

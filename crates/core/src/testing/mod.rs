@@ -63,6 +63,7 @@ pub fn node(name: &str) -> Node {
             others: BTreeMap::new(),
         },
         attached_volumes: Vec::new(),
+        hci: crate::hci::view::NodeMarks::default(),
     }
 }
 

@@ -57,6 +57,8 @@ pub struct View {
     pub kubeadm_config: Option<Arc<str>>,
     /// The namespace the operator runs in: ClusterUpgrades without `clusterRef` are heeded only there, and its pods are made there.
     pub home: Arc<str>,
+    /// Harvester's front door and what stands behind it.
+    pub hci: crate::hci::view::Hci,
 }
 
 /// Whose turn it is on the cluster.

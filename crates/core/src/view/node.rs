@@ -7,6 +7,7 @@ use jiff::Timestamp;
 
 use super::ids::{Key, NodeName, Revision, Target, Uid};
 use super::scheduling::{Labels, Resources, Taint};
+use crate::hci::view::NodeMarks;
 use crate::version::KubernetesVersion;
 
 /// A machine of the cluster as the API server knows it.
@@ -38,6 +39,8 @@ pub struct Node {
     pub allocatable: Resources,
     /// Volumes attached to the node, by the name of the PersistentVolume.
     pub attached_volumes: Vec<Arc<str>>,
+    /// What the front door of Harvester has written on it.
+    pub hci: NodeMarks,
 }
 
 /// What a person may ask for one node, through an annotation that the operator removes once it has recorded it.

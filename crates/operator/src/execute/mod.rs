@@ -1,13 +1,15 @@
 //! Carries out one action: one request, and what its answer means. Never decides and never tries again: a refusal goes back,
 //! and the next turn decides from what the API server then says.
 
+mod hci;
 mod render;
 mod request;
 
 use afloat_api::{ClusterUpgrade, ControlPlaneKubeadmUpgrade, NodeKubeadmUpgrade, WorkersKubeadmUpgrade, labels};
 use afloat_core::action::Action;
+use afloat_core::hci::action::HciAction;
 use afloat_core::view::{Key, Target};
-use kube::core::Status;
+use kube::core::{DynamicObject, Status};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -15,7 +17,7 @@ pub use request::{Request, Verb};
 
 use crate::clients::{CallError, Clients, bounded};
 use crate::metrics::Metrics;
-use crate::snapshot::raw::{RawLease, RawNode, RawPod};
+use crate::snapshot::raw::{RawDeployment, RawLease, RawNode, RawPod};
 use crate::snapshot::{Kind, Object, Unreadable, reduce};
 use crate::status::FIELD_MANAGER;
 
@@ -128,6 +130,10 @@ impl Executor<'_> {
             | Action::DeletePod { pod: target }
             | Action::DeletePastBudget { pod: target, .. } => self.delete(&request, target).await,
             Action::Evict { pod, grace_seconds } => self.evict(&request, pod, *grace_seconds).await,
+            Action::Hci(action) if request.verb == Verb::Delete => match deleted(action) {
+                Some(target) => self.delete(&request, target).await,
+                None => Err(Cause::Gone),
+            },
             _ if request.verb == Verb::Create => self.create(&request).await,
             _ => written(&request, &self.send(&request).await?),
         }
@@ -250,6 +256,17 @@ fn by_budget(status: &Status) -> bool {
         .any(|cause| cause.reason == BUDGET_CAUSE)
 }
 
+/// The object an action of an upgrade of Harvester deletes.
+fn deleted(action: &HciAction) -> Option<&Target> {
+    match action {
+        HciAction::DeleteJob { job: target }
+        | HciAction::DeleteImage { image: target }
+        | HciAction::DeleteRepo { deployment: target }
+        | HciAction::DeleteRepoService { service: target } => Some(target),
+        _ => None,
+    }
+}
+
 /// What is there already under the name was made for the same upgrade; a lock for the same holder.
 fn same_upgrade(request: &Request, there: &str) -> bool {
     let Ok(there) = serde_json::from_str::<Value>(there) else {
@@ -281,6 +298,11 @@ fn object(kind: Kind, body: &str) -> Result<Result<Object, Unreadable>, Cause> {
         Kind::WorkersKubeadmUpgrade => reduce::workers(parsed::<WorkersKubeadmUpgrade>(body)?),
         Kind::NodeKubeadmUpgrade => reduce::node_upgrade(parsed::<NodeKubeadmUpgrade>(body)?),
         Kind::UpgradeLock => reduce::lock(parsed::<RawLease>(body)?),
+        Kind::Deployment => reduce::deployment(parsed::<RawDeployment>(body)?),
+        Kind::Hci(kind) => {
+            let object = parsed::<DynamicObject>(body)?;
+            crate::snapshot::hci::reduce(kind, &object).map(|object| Object::Hci(Box::new(object)))
+        }
         _ => reduce::pod(parsed::<RawPod>(body)?),
     })
 }

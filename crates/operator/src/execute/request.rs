@@ -8,17 +8,19 @@ use afloat_core::action::Action;
 use afloat_core::view::{Key, Target};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Resource;
+use kube::core::DynamicObject;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::render;
+use super::{hci, render};
 use crate::snapshot::Kind;
-use crate::snapshot::raw::{RawNode, RawPod};
+use crate::snapshot::hci::served;
+use crate::snapshot::raw::{RawDeployment, RawNode, RawPod};
 
 /// The value of the pause that an upgrade's own option puts on a node.
 const OWN_PAUSE: &str = "true";
 const MERGE: &str = "application/merge-patch+json";
-const JSON_PATCH: &str = "application/json-patch+json";
+pub(super) const JSON_PATCH: &str = "application/json-patch+json";
 const JSON: &str = "application/json";
 
 /// What is asked of the API server; each has its word in metrics.
@@ -113,12 +115,17 @@ fn path(kind: Kind, key: &Key) -> String {
         Kind::WorkersKubeadmUpgrade => path_of::<WorkersKubeadmUpgrade>(key),
         Kind::NodeKubeadmUpgrade => path_of::<NodeKubeadmUpgrade>(key),
         Kind::UpgradeLock => path_of::<Lease>(key),
+        Kind::Deployment => path_of::<RawDeployment>(key),
+        Kind::Hci(kind) => {
+            let namespace = (!key.namespace.is_empty()).then_some(&*key.namespace);
+            DynamicObject::url_path(&served(kind).resource, namespace)
+        }
         _ => path_of::<RawPod>(key),
     }
 }
 
 /// Merges `change` into the object, if it is still the one decided on, in the state decided on.
-fn merge(kind: Kind, target: &Target, change: Value) -> Request {
+pub(super) fn merge(kind: Kind, target: &Target, change: Value) -> Request {
     let mut body = change;
     body["metadata"]["resourceVersion"] = json!(target.revision.to_string());
     body["metadata"]["uid"] = json!(target.uid.as_str());
@@ -150,7 +157,7 @@ fn status(kind: Kind, target: &Target, status: &impl Serialize) -> Result<Reques
     })
 }
 
-fn create(kind: Kind, key: Key, body: Value) -> Request {
+pub(super) fn create(kind: Kind, key: Key, body: Value) -> Request {
     Request {
         verb: Verb::Create,
         kind,
@@ -177,7 +184,7 @@ fn annotate(node: &Target, annotation: &str, value: Option<&str>) -> Request {
     )
 }
 
-fn delete(kind: Kind, target: &Target, grace_seconds: Option<i64>) -> Request {
+pub(super) fn delete(kind: Kind, target: &Target, grace_seconds: Option<i64>) -> Request {
     Request {
         verb: Verb::Delete,
         kind,
@@ -306,5 +313,6 @@ pub fn of(action: &Action) -> Result<Request, serde_json::Error> {
         Action::DeletePod { pod } => delete(Kind::Pod, pod, None),
         Action::Evict { pod, grace_seconds } => evict(pod, *grace_seconds),
         Action::DeletePastBudget { pod, grace_seconds, .. } => delete(Kind::Pod, pod, *grace_seconds),
+        Action::Hci(action) => hci::of(action),
     })
 }

@@ -4,8 +4,9 @@
 use std::fmt::Debug;
 
 use afloat_api::{ClusterUpgrade, ControlPlaneKubeadmUpgrade, NodeKubeadmUpgrade, WorkersKubeadmUpgrade, names};
-use futures::StreamExt as _;
-use kube::core::DeserializeGuard;
+use afloat_core::hci::view::HciKind;
+use futures::{Stream, StreamExt as _};
+use kube::core::{DeserializeGuard, DynamicObject, PartialObjectMeta};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
@@ -14,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::raw::RawPod;
-use super::{Kind, News, Object, Unreadable, identity, reduce};
+use super::{Kind, News, Object, Unreadable, hci, identity, reduce};
 
 /// How far a slow reader may fall behind before the watches wait for it.
 const CHANNEL: usize = 4096;
@@ -27,7 +28,8 @@ const KUBEADM_CONFIG: &str = "kubeadm-config";
 /// The watches of a process, ended when this is dropped.
 pub struct Feed {
     news: mpsc::Receiver<News>,
-    _watches: JoinSet<()>,
+    sender: mpsc::Sender<News>,
+    watches: JoinSet<()>,
 }
 
 impl Feed {
@@ -42,7 +44,7 @@ impl Feed {
         let mut starter = Starter {
             client: client.clone(),
             kinds: kinds.to_vec(),
-            sender,
+            sender: sender.clone(),
             watches: JoinSet::new(),
         };
         // Pods are many, and all that is decoded of them is optional: the detour of the guard would cost more than it brings.
@@ -65,7 +67,28 @@ impl Feed {
         starter.one(Kind::KubeadmConfig, SYSTEM, KUBEADM_CONFIG, reduce::kubeadm_config);
         Self {
             news,
-            _watches: starter.watches,
+            sender,
+            watches: starter.watches,
+        }
+    }
+
+    /// Starts to watch kinds of a Harvester-like cluster as well.
+    pub fn follow_hci(&mut self, client: &Client, kinds: &[HciKind]) {
+        for kind in kinds.iter().copied() {
+            let sender = self.sender.clone();
+            let served = hci::served(kind);
+            let mut config = watcher::Config::default();
+            config.label_selector.clone_from(&served.labels);
+            config.field_selector.clone_from(&served.fields);
+            if kind == HciKind::Plan {
+                // Secrets: what they hold is none of our business and is not even asked for.
+                let api = served.api::<PartialObjectMeta<DynamicObject>>(client);
+                let stream = watcher(api, config).map(|event| event.map(bare_event));
+                self.watches.spawn(forward(sender, kind, stream.default_backoff()));
+            } else {
+                let stream = watcher(served.api::<DynamicObject>(client), config);
+                self.watches.spawn(forward(sender, kind, stream.default_backoff()));
+            }
         }
     }
 
@@ -147,7 +170,37 @@ fn guarded<K: Resource>(reduce: Reduce<K>) -> impl Fn(DeserializeGuard<K>) -> Re
     }
 }
 
-fn news<K: Resource<DynamicType = ()>>(
+/// Metadata alone, as an object without anything else.
+fn bare_event(event: watcher::Event<PartialObjectMeta<DynamicObject>>) -> watcher::Event<DynamicObject> {
+    let bare = |partial: PartialObjectMeta<DynamicObject>| DynamicObject {
+        types: None,
+        metadata: partial.metadata,
+        data: serde_json::Value::Null,
+    };
+    match event {
+        watcher::Event::Init => watcher::Event::Init,
+        watcher::Event::InitApply(object) => watcher::Event::InitApply(bare(object)),
+        watcher::Event::InitDone => watcher::Event::InitDone,
+        watcher::Event::Apply(object) => watcher::Event::Apply(bare(object)),
+        watcher::Event::Delete(object) => watcher::Event::Delete(bare(object)),
+    }
+}
+
+async fn forward(
+    sender: mpsc::Sender<News>,
+    kind: HciKind,
+    stream: impl Stream<Item = Result<watcher::Event<DynamicObject>, watcher::Error>>,
+) {
+    let reduce = |object: DynamicObject| hci::reduce(kind, &object).map(|object| Object::Hci(Box::new(object)));
+    let mut stream = std::pin::pin!(stream);
+    while let Some(event) = stream.next().await {
+        if sender.send(news(Kind::Hci(kind), event, reduce)).await.is_err() {
+            return;
+        }
+    }
+}
+
+fn news<K: Resource>(
     kind: Kind,
     event: Result<watcher::Event<K>, watcher::Error>,
     reduce: impl Fn(K) -> Result<Object, Unreadable>,

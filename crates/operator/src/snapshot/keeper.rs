@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use afloat_core::Changed;
+use afloat_core::hci::view::{HciKind, RepoAnswer};
 use afloat_core::view::{
     Claim, Ending, GateState, Health, Key, Node, NodeName, Pod, Revision, Target, Uid, View, Workload, WorkloadKind,
 };
@@ -219,6 +220,26 @@ impl Keeper {
         differ.cloned().map(Changed::Health).collect()
     }
 
+    /// The image of the Jobs of upgrades of Harvester.
+    pub fn set_image(&mut self, image: &str) {
+        self.view.hci.image = Arc::from(image);
+    }
+
+    /// What the repository of an Upgrade answered.
+    pub fn set_repo(&mut self, upgrade: Key, release: Result<Arc<str>, Arc<str>>) -> Vec<Changed> {
+        let before = self.view.hci.repos.get(&upgrade);
+        let failures = before.map_or(0, |answer| answer.failures);
+        let answer = RepoAnswer {
+            failures: if release.is_ok() { 0 } else { failures + 1 },
+            release,
+        };
+        if before == Some(&answer) {
+            return Vec::new();
+        }
+        self.view.hci.repos.insert(upgrade, answer);
+        vec![Changed::Hci(HciKind::Upgrade)]
+    }
+
     pub fn set_gates(&mut self, gates: BTreeMap<(Key, Arc<str>), GateState>) -> Vec<Changed> {
         if self.view.gates == gates {
             return Vec::new();
@@ -253,6 +274,7 @@ impl Keeper {
                 let workload = view.workloads.get(&(workload_kind(kind)?, key.clone()))?;
                 Some((workload.uid.clone(), workload.revision))
             }
+            Kind::Hci(kind) => view.hci.known(kind, key),
             // Never written by the operator: the watch alone speaks of them, in order.
             Kind::PersistentVolumeClaim
             | Kind::PersistentVolume
@@ -288,6 +310,7 @@ impl Keeper {
             Kind::VirtualIpLease => held(view.vip_holder.is_some()),
             Kind::UpgraderImages => held(!view.images.is_empty()),
             Kind::KubeadmConfig => held(view.kubeadm_config.is_some()),
+            Kind::Hci(kind) => view.hci.keys(kind),
         }
     }
 
@@ -302,6 +325,11 @@ impl Keeper {
                 Changed::Budget(key)
             }
             Object::Workload(workload) => return self.put_workload(*workload, key),
+            Object::Hci(object) => {
+                let kind = object.kind();
+                let news = view.hci.take(*object);
+                return news.then_some(Changed::Hci(kind)).into_iter().collect();
+            }
             Object::Claim { volume, .. } => {
                 let known = volume.as_ref().and_then(|name| self.volumes.get(name));
                 let node_affinity = known.map(|volume| volume.node_affinity.clone()).unwrap_or_default();
@@ -458,6 +486,7 @@ impl Keeper {
             Kind::VirtualIpLease => around(view.vip_holder.take().is_some()),
             Kind::UpgraderImages => around(!std::mem::take(&mut view.images).is_empty()),
             Kind::KubeadmConfig => around(view.kubeadm_config.take().is_some()),
+            Kind::Hci(kind) => view.hci.remove(kind, key).then_some(Changed::Hci(kind)),
         };
         changed.into_iter().collect()
     }

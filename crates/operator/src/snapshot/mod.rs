@@ -2,6 +2,7 @@
 //! is kept up to date ([`Keeper`]). Nothing here decides, and nothing here writes.
 
 pub mod feed;
+pub mod hci;
 mod keeper;
 mod node;
 mod pod;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 
 use afloat_api::{ClusterUpgrade, ControlPlaneKubeadmUpgrade, NodeKubeadmUpgrade, WorkersKubeadmUpgrade};
 use afloat_core::KubernetesVersion;
+use afloat_core::hci::view::{HciKind, HciObject};
 use afloat_core::objects::{key_of, target_of};
 use afloat_core::view::{Key, Lock, Node, NodeName, Pod, PodBudget, Target, Workload, WorkloadKind};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -47,11 +49,17 @@ pub enum Kind {
     UpgraderImages,
     /// The ConfigMap of kubeadm.
     KubeadmConfig,
+    /// A kind of a Harvester-like cluster, watched where it is served.
+    #[strum(disabled)]
+    Hci(HciKind),
 }
 
 impl Kind {
     pub fn word(self) -> &'static str {
-        self.into()
+        match self {
+            Self::Hci(kind) => kind.word(),
+            other => other.into(),
+        }
     }
 }
 
@@ -87,6 +95,7 @@ pub enum Object {
         target: Target,
         config: Option<Arc<str>>,
     },
+    Hci(Box<HciObject>),
 }
 
 impl Object {
@@ -110,6 +119,7 @@ impl Object {
             Self::Lock(_) => Kind::UpgradeLock,
             Self::Images { .. } => Kind::UpgraderImages,
             Self::KubeadmConfig { .. } => Kind::KubeadmConfig,
+            Self::Hci(object) => Kind::Hci(object.kind()),
         }
     }
 
@@ -133,6 +143,7 @@ impl Object {
             Self::Workers(group) => target_of(&group.metadata),
             Self::NodeUpgrade(upgrade) => target_of(&upgrade.metadata),
             Self::Lock(lock) => lock.target.clone(),
+            Self::Hci(object) => object.target().clone(),
             Self::Claim { target, .. }
             | Self::Volume { target, .. }
             | Self::VirtualIp { target, .. }

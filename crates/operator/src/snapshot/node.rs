@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use afloat_api::{annotations, labels};
 use afloat_core::KubernetesVersion;
+use afloat_core::hci::view::NodeMarks;
 use afloat_core::view::{Node, NodeName, Ready, Uid, Wish};
 use jiff::Timestamp;
 
@@ -64,6 +65,12 @@ pub fn node(raw: &RawNode) -> Result<Node, Unreadable> {
             .map_err(|problem| Unreadable::new(meta, &problem))?
             .unwrap_or_default(),
         attached_volumes: attached(&status),
+        hci: NodeMarks {
+            pause: annotation(annotations::HARVESTER_NODE_PAUSE).map(Arc::from),
+            pending_os_image: annotation(annotations::HARVESTER_PENDING_OS_IMAGE).map(Arc::from),
+            machine: annotation("cluster.x-k8s.io/machine").map(Arc::from),
+            maintenance: annotation("harvesterhci.io/maintain-status").map(Arc::from),
+        },
     })
 }
 

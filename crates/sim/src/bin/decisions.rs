@@ -305,6 +305,7 @@ fn add_node(view: &mut View, name: &str, control_plane: bool) {
             ..Resources::default()
         },
         attached_volumes: Vec::new(),
+        hci: afloat_core::hci::view::NodeMarks::default(),
     };
     view.nodes.insert(name.into(), Arc::new(node));
 }

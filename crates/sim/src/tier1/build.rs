@@ -86,6 +86,7 @@ impl World {
                 others: BTreeMap::new(),
             },
             attached_volumes: Vec::new(),
+            hci: afloat_core::hci::view::NodeMarks::default(),
         };
         self.machines.insert(node_name.clone(), machine);
         let node = self.store.put(writer, "create", node);

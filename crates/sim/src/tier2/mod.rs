@@ -103,5 +103,6 @@ pub fn operator(client: kube::Client, clock: Clock, health: HealthBoard, identit
         listen: None,
         leader_election: false,
         metrics: Metrics::default(),
+        hci: afloat_operator::hci::HciOptions::default(),
     }
 }

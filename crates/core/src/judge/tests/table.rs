@@ -118,7 +118,7 @@ impl Table {
             Subject::Upgrade(key) => judge::decide_upgrade(self.view(), key, self.now),
             Subject::ControlPlane(key) => judge::decide_control_plane(self.view(), key, self.now),
             Subject::Workers(key) => judge::decide_workers(self.view(), key, self.now),
-            Subject::Node(_) => Decision::default(),
+            Subject::Node(_) | Subject::Hci(_) => Decision::default(),
         }
     }
 

@@ -114,6 +114,8 @@ impl Executor<'_> {
                 }
             }
             Action::DeletePastBudget { pod, grace_seconds, .. } => self.delete(verb, pod, *grace_seconds),
+            // Nobody makes an Upgrade of Harvester in this world.
+            Action::Hci(_) => Err(Refused::NotFound),
         }
     }
 

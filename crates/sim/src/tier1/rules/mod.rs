@@ -200,7 +200,8 @@ fn target_of(action: &Action) -> Option<&Target> {
         | Action::CreateWorkersUpgrade(_)
         | Action::CreateNodeUpgrade(_)
         | Action::CreatePod(_)
-        | Action::TakeLock { .. } => None,
+        | Action::TakeLock { .. }
+        | Action::Hci(_) => None,
     }
 }
 

@@ -1,0 +1,246 @@
+//! What a decision about an Upgrade of Harvester may ask for: each names its object in the state it was decided on. How each
+//! becomes a request is the executor's part.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use afloat_api::harvester::{Upgrade, UpgradeComponent};
+use serde_json::Value;
+
+use crate::view::{Key, NodeName, Target, Uid};
+
+/// One write.
+#[derive(Clone, Debug, PartialEq)]
+pub enum HciAction {
+    /// Labels, annotations, finalizers and status of the Upgrade in one write, since it has no status subresource. What else
+    /// the object holds stays.
+    WriteUpgrade {
+        target: Target,
+        before: Arc<Upgrade>,
+        after: Box<Upgrade>,
+    },
+    /// Takes the label `latestUpgrade` from an older Upgrade.
+    NotLatest {
+        target: Target,
+    },
+    /// Puts an annotation of the front door on a node, or takes it away.
+    MarkNode {
+        node: Target,
+        mark: NodeMark,
+        value: Option<Arc<str>>,
+    },
+    /// Removes the taint `kubevirt.io/drain` that an upgrade's Job has put there; the others stay.
+    Untaint {
+        node: Target,
+        /// All taints of the node but that one, as they were seen.
+        keep: Vec<crate::view::Taint>,
+    },
+    CreateJob(Box<HciJob>),
+    DeleteJob {
+        job: Target,
+    },
+    CreateLog {
+        key: Key,
+        upgrade: Target,
+    },
+    /// The ISO as an image, downloaded by Harvester.
+    CreateImage {
+        key: Key,
+        upgrade: Target,
+        url: Arc<str>,
+        checksum: Arc<str>,
+    },
+    /// Says for which upgrade an image of the person's own is used; taken away with `None`.
+    LabelImage {
+        image: Target,
+        upgrade: Option<Arc<str>>,
+    },
+    DeleteImage {
+        image: Target,
+    },
+    CreateRepo(Box<Repo>),
+    CreateRepoService {
+        key: Key,
+        upgrade: Target,
+    },
+    /// Starts the pods of the repository anew.
+    RestartRepo {
+        deployment: Target,
+        at: jiff::Timestamp,
+    },
+    DeleteRepo {
+        deployment: Target,
+    },
+    DeleteRepoService {
+        service: Target,
+    },
+    /// Changes the cluster Rancher runs in.
+    PatchCluster {
+        cluster: Target,
+        change: ClusterChange,
+    },
+    /// Answers a question of Rancher by copying it.
+    Answer {
+        secret: Target,
+        hook: Hook,
+        value: Arc<str>,
+    },
+    /// Pauses a chart and says for which upgrade, or takes both back.
+    PauseChart {
+        chart: Target,
+        by: Option<Uid>,
+    },
+    /// Writes down which virtual machines will be stopped. Entries are only ever added.
+    RecordVms {
+        /// The list as it was seen; it is created where there is none.
+        list: Option<Target>,
+        key: Key,
+        upgrade: Target,
+        node: NodeName,
+        vms: BTreeSet<String>,
+    },
+    SetLonghorn {
+        setting: Target,
+        value: Arc<str>,
+    },
+    EnableAddon {
+        addon: Target,
+        enabled: bool,
+    },
+}
+
+/// An annotation of the front door on a Node.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum NodeMark {
+    Pause,
+    PendingOsImage,
+}
+
+/// A question of Rancher.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Hook {
+    PreDrain,
+    PostDrain,
+}
+
+/// What becomes of the provisioning cluster, in one write.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClusterChange {
+    pub kubernetes_version: Arc<str>,
+    pub provision_generation: i64,
+    /// `rkeConfig.upgradeStrategy`; null removes it.
+    pub strategy: Value,
+    /// The same as it is now.
+    pub strategy_was: Value,
+    /// Uid of the upgrade it is changed for, and what was there before; `None` removes both annotations.
+    pub rolled_out_for: Option<Uid>,
+    pub before: Option<Arc<str>>,
+}
+
+/// What a Job does.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum JobKind {
+    Prepare,
+    ApplyManifests,
+    PreDrain,
+    PostDrain,
+    SingleNodeUpgrade,
+    RestoreVm,
+    CleanUp,
+}
+
+impl JobKind {
+    /// The word in names, in the label `upgradeJobType`, and on the task's command line.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Prepare => "prepare",
+            Self::ApplyManifests => "apply-manifests",
+            Self::PreDrain => "pre-drain",
+            Self::PostDrain => "post-drain",
+            Self::SingleNodeUpgrade => "single-node-upgrade",
+            Self::RestoreVm => "restore-vm",
+            Self::CleanUp => "clean-up",
+        }
+    }
+
+    pub fn component(self) -> UpgradeComponent {
+        match self {
+            Self::ApplyManifests => UpgradeComponent::Manifest,
+            Self::CleanUp => UpgradeComponent::Cleanup,
+            _ => UpgradeComponent::Node,
+        }
+    }
+
+    /// How long it may take, in seconds: no wait is without an end.
+    pub fn limit(self) -> i64 {
+        match self {
+            Self::RestoreVm | Self::CleanUp => 3600,
+            Self::Prepare | Self::PostDrain | Self::ApplyManifests => 2 * 3600,
+            Self::PreDrain | Self::SingleNodeUpgrade => 4 * 3600,
+        }
+    }
+
+    /// Name of the Job; cut where it would be too long for the label its pods get.
+    pub fn name(self, upgrade: &str, node: Option<&NodeName>) -> String {
+        let base = node.map_or_else(
+            || format!("{upgrade}-{}", self.word()),
+            |node| format!("{upgrade}-{}-{node}", self.word()),
+        );
+        afloat_api::names::cut(&base)
+    }
+}
+
+/// A Job in few words; the executor knows the rest.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HciJob {
+    pub key: Key,
+    pub kind: JobKind,
+    pub node: Option<NodeName>,
+    pub upgrade: Target,
+    pub image: Arc<str>,
+    /// Where the release is served.
+    pub repo: Arc<str>,
+    /// The release before.
+    pub previous: Arc<str>,
+    pub restore_vm: bool,
+}
+
+/// The repository of a release.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Repo {
+    pub key: Key,
+    pub upgrade: Target,
+    pub image: Arc<str>,
+    /// The claim that holds the ISO.
+    pub claim: Arc<str>,
+    pub replicas: i64,
+}
+
+impl HciAction {
+    /// One word for logs, metrics and the simulator's trace.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::WriteUpgrade { .. } => "write-hci-upgrade",
+            Self::NotLatest { .. } => "not-latest",
+            Self::MarkNode { .. } => "mark-node",
+            Self::Untaint { .. } => "untaint",
+            Self::CreateJob(_) => "create-job",
+            Self::DeleteJob { .. } => "delete-job",
+            Self::CreateLog { .. } => "create-log",
+            Self::CreateImage { .. } => "create-image",
+            Self::LabelImage { .. } => "label-image",
+            Self::DeleteImage { .. } => "delete-image",
+            Self::CreateRepo(_) => "create-repo",
+            Self::CreateRepoService { .. } => "create-repo-service",
+            Self::RestartRepo { .. } => "restart-repo",
+            Self::DeleteRepo { .. } => "delete-repo",
+            Self::DeleteRepoService { .. } => "delete-repo-service",
+            Self::PatchCluster { .. } => "patch-cluster",
+            Self::Answer { .. } => "answer-hook",
+            Self::PauseChart { .. } => "pause-chart",
+            Self::RecordVms { .. } => "record-vms",
+            Self::SetLonghorn { .. } => "set-longhorn",
+            Self::EnableAddon { .. } => "enable-addon",
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! The end of an upgrade, whichever: virtual machines started again, everything put back that was changed for its sake, one report.
+//! A node that was drained is finished first; one that was only being emptied is put back.
+
+use std::sync::Arc;
+
+use afloat_api::annotations::{KUBEVIRT_DRAIN_TAINT, WISH};
+use afloat_api::foreign::rancher::LOCAL_NAMESPACE;
+use afloat_api::harvester::{HarvesterNodeState as State, NAMESPACE, UpgradeCondition as Is, UpgradeState};
+use afloat_api::{Reason, labels};
+
+use super::action::{HciAction, JobKind, NodeMark};
+use super::config::{self, ABORT};
+use super::rollout::{self, Ended};
+use super::turn::{Tri, Turn};
+use super::{nodes, report, waits};
+use crate::view::{Key, Node, NodeName, Target, WorkloadKind};
+
+/// Charts that fleet has to leave alone while the manifests are applied.
+const CHARTS: [&str; 4] = [
+    "harvester",
+    "harvester-crd",
+    "rancher-monitoring-crd",
+    "rancher-logging-crd",
+];
+
+/// Pauses the charts that are not; whether that is still to be done.
+pub fn pause_charts(turn: &mut Turn<'_>) -> bool {
+    let mut pausing = Vec::new();
+    for name in CHARTS {
+        let chart = turn.view.hci.charts.get(&Key::new(LOCAL_NAMESPACE, name));
+        if let Some(chart) = chart.filter(|chart| !chart.paused) {
+            pausing.push(chart.target.clone());
+        }
+    }
+    let by = turn.target.uid.clone();
+    let some = !pausing.is_empty();
+    for chart in pausing {
+        turn.then(HciAction::PauseChart {
+            chart,
+            by: Some(by.clone()),
+        });
+    }
+    some
+}
+
+/// No new disruption: the upgrade is being deleted or was aborted.
+pub fn ending(turn: &Turn<'_>) -> bool {
+    turn.before.metadata.deletion_timestamp.is_some() || turn.annotation(ABORT).is_some_and(|value| value == "true")
+}
+
+/// The Upgrade is being deleted.
+pub fn deleted(turn: &mut Turn<'_>) {
+    if !turn.has_finalizer() {
+        return;
+    }
+    if turn.condition(Is::Completed) == Some(Tri::Unknown) && !at_rest(turn) {
+        return;
+    }
+    if tidy(turn) {
+        turn.finalizer(false);
+    }
+}
+
+/// A person ended the upgrade and keeps the object.
+pub fn abort(turn: &mut Turn<'_>) {
+    if !at_rest(turn) {
+        return;
+    }
+    let message = match how_far(turn) {
+        Ended::HalfWay => {
+            "aborted: some nodes are at the target and some are not; Rancher's drain hooks stay, so that it goes on with none. \
+             Create an Upgrade to the same version to go on"
+        }
+        Ended::AtTarget => "aborted after the last node",
+        Ended::Untouched => "aborted before a node was drained: everything is as it was",
+    };
+    turn.set(Is::Completed, Tri::False, &Reason::Aborted.to_string(), message);
+    turn.label(labels::HARVESTER_UPGRADE_CLEANUP, Some("Pending"));
+    turn.state_label(UpgradeState::Failed);
+    turn.tell(true, Reason::Aborted, message);
+}
+
+/// Whether nothing is under way on a node any more; leads there where something is.
+fn at_rest(turn: &mut Turn<'_>) -> bool {
+    let nodes: Vec<Arc<Node>> = turn.view.nodes.values().cloned().collect();
+    for node in &nodes {
+        if turn.node_state(node.name.as_str()) == Some(State::PreDraining) {
+            unwind(turn, node);
+        }
+    }
+    let flying = |node: &Arc<Node>| turn.node_state(node.name.as_str()).is_some_and(waits::in_flight);
+    if nodes.iter().any(flying) {
+        nodes::go(turn);
+        return false;
+    }
+    turn.idle()
+}
+
+/// A node that was being emptied, and that Rancher was not answered about, is put back.
+fn unwind(turn: &mut Turn<'_>, node: &Node) {
+    let job = turn.job(JobKind::PreDrain, Some(&node.name));
+    if job.as_ref().is_some_and(|job| job.complete) {
+        // The answer may be on its way: what follows is finished.
+        return;
+    }
+    if let Some(job) = job {
+        let job = job.target.clone();
+        turn.first(HciAction::DeleteJob { job });
+    }
+    turn.set_node(
+        node.name.as_str(),
+        State::ImagesPreloaded,
+        "",
+        "put back before it was drained",
+    );
+    untaint(turn, node);
+}
+
+fn untaint(turn: &mut Turn<'_>, node: &Node) {
+    if node.taints.iter().any(|taint| &*taint.key == KUBEVIRT_DRAIN_TAINT) {
+        let keep = node
+            .taints
+            .iter()
+            .filter(|taint| &*taint.key != KUBEVIRT_DRAIN_TAINT)
+            .cloned()
+            .collect();
+        let node = node.target();
+        turn.then(HciAction::Untaint { node, keep });
+    }
+}
+
+/// How far an upgrade came. A node that failed was drained if Rancher was answered about it.
+pub fn how_far(turn: &Turn<'_>) -> Ended {
+    let statuses = &turn.status().node_statuses;
+    let state = |node: &str| turn.node_state(node);
+    if !statuses.is_empty() && statuses.keys().all(|node| state(node) == Some(State::Succeeded)) {
+        return Ended::AtTarget;
+    }
+    let touched = statuses.keys().any(|node| match state(node) {
+        Some(State::Failed) => answered(turn, node),
+        Some(state) => state > State::PreDraining,
+        None => false,
+    });
+    if touched { Ended::HalfWay } else { Ended::Untouched }
+}
+
+/// Rancher was told that it may drain a node.
+fn answered(turn: &Turn<'_>, node: &str) -> bool {
+    let plan = turn.view.hci.plan_of(&NodeName::from(node));
+    plan.is_some_and(|plan| plan.pre_hook.is_some() && plan.pre_hook == plan.pre_drain)
+}
+
+/// Every node is at the target.
+pub fn succeeded(turn: &mut Turn<'_>) {
+    if super::over(&turn.before) {
+        return;
+    }
+    if !swept(turn) {
+        return;
+    }
+    if tidy(turn) {
+        let report = report::of(turn);
+        turn.set(Is::Completed, Tri::True, "", &report);
+        turn.tell(false, Reason::Succeeded, &report);
+        close(turn);
+    }
+}
+
+/// Stopped short. It stays so until a person asks to go on.
+pub fn failed(turn: &mut Turn<'_>) {
+    if super::over(&turn.before) {
+        if turn.annotation(WISH) == Some("resume") {
+            again(turn);
+        }
+        return;
+    }
+    if tidy(turn) {
+        close(turn);
+    }
+}
+
+fn close(turn: &mut Turn<'_>) {
+    turn.label(labels::HARVESTER_UPGRADE_CLEANUP, Some("Succeeded"));
+    turn.finalizer(false);
+}
+
+/// Images of the release before are removed from the nodes; what cannot be done is told and holds nobody up.
+fn swept(turn: &mut Turn<'_>) -> bool {
+    let nodes: Vec<NodeName> = turn.view.nodes.keys().cloned().collect();
+    let mut open = false;
+    for node in &nodes {
+        match turn.job(JobKind::CleanUp, Some(node)) {
+            None if turn.job_in_the_way(JobKind::CleanUp, Some(node)) => open = true,
+            None => {
+                turn.create_job(JobKind::CleanUp, Some(node));
+                open = true;
+            }
+            Some(job) => open |= !job.complete && job.failed.is_none(),
+        }
+    }
+    !open
+}
+
+/// Starts what was stopped on a node, where the setting asks for it. Whether that is under way.
+pub fn start_vms(turn: &mut Turn<'_>, node: &NodeName) -> bool {
+    let wanted = config::config(turn.view, &turn.after).is_ok_and(|config| config.restore_vm);
+    let list = turn.view.hci.restore_lists.get(&nodes::restore_list(turn));
+    let stopped = list.is_some_and(|list| list.nodes.get(node.as_str()).is_some_and(|vms| !vms.is_empty()));
+    if !wanted || !stopped {
+        return false;
+    }
+    match turn.job(JobKind::RestoreVm, Some(node)) {
+        None if turn.job_in_the_way(JobKind::RestoreVm, Some(node)) => true,
+        None => {
+            turn.create_job(JobKind::RestoreVm, Some(node));
+            true
+        }
+        Some(job) => !job.complete && job.failed.is_none(),
+    }
+}
+
+/// Puts everything back, whether or not it was changed by this turn's upgrade in the end. Whether nothing is left to do.
+fn tidy(turn: &mut Turn<'_>) -> bool {
+    let ended = how_far(turn);
+    let nodes: Vec<Arc<Node>> = turn.view.nodes.values().cloned().collect();
+    let mut starting = false;
+    for node in &nodes {
+        starting |= start_vms(turn, &node.name);
+        for (mark, there) in [
+            (NodeMark::Pause, node.hci.pause.is_some()),
+            (NodeMark::PendingOsImage, node.hci.pending_os_image.is_some()),
+        ] {
+            if there {
+                let node = node.target();
+                turn.first(HciAction::MarkNode {
+                    node,
+                    mark,
+                    value: None,
+                });
+            }
+        }
+        if turn.job(JobKind::PreDrain, Some(&node.name)).is_some() {
+            untaint(turn, node);
+        }
+    }
+    rollout::put_back(turn, ended);
+    let uid = turn.target.uid.clone();
+    let paused: Vec<Target> = turn
+        .view
+        .hci
+        .charts
+        .values()
+        .filter(|chart| chart.paused_by.as_ref() == Some(&uid))
+        .map(|chart| chart.target.clone())
+        .collect();
+    for chart in paused {
+        turn.first(HciAction::PauseChart { chart, by: None });
+    }
+    unserve(turn);
+    turn.idle() && !starting
+}
+
+/// The repository goes, and the image where it was made for this upgrade; an image of the person's own stays.
+fn unserve(turn: &mut Turn<'_>) {
+    let key = Key::new(NAMESPACE, &turn.repo_name());
+    if let Some(service) = turn.view.hci.services.get(&key).filter(|service| !service.deleting) {
+        let service = service.target.clone();
+        turn.first(HciAction::DeleteRepoService { service });
+    }
+    if let Some(deployment) = turn.view.workloads.get(&(WorkloadKind::Deployment, key)) {
+        let deployment = Target {
+            key: deployment.key.clone(),
+            uid: deployment.uid.clone(),
+            revision: deployment.revision,
+        };
+        turn.first(HciAction::DeleteRepo { deployment });
+    }
+    let named: Vec<_> = turn
+        .view
+        .hci
+        .images
+        .values()
+        .filter(|image| image.upgrade.as_deref() == Some(turn.name()) && !image.deleting)
+        .cloned()
+        .collect();
+    for image in named {
+        let own = turn.after.spec.image.is_empty() && *image.target.key.name == *turn.name();
+        let image = image.target.clone();
+        turn.first(if own {
+            HciAction::DeleteImage { image }
+        } else {
+            HciAction::LabelImage { image, upgrade: None }
+        });
+    }
+}
+
+/// Goes on where the upgrade stopped: what is done stays done, what failed is tried once more.
+fn again(turn: &mut Turn<'_>) {
+    for kind in [Is::ImageReady, Is::RepoReady] {
+        turn.unset(kind);
+    }
+    for kind in [Is::NodesPrepared, Is::SystemServicesUpgraded, Is::NodesUpgraded] {
+        if turn.condition(kind) != Some(Tri::True) {
+            turn.unset(kind);
+        }
+    }
+    let failed: Vec<String> = turn
+        .status()
+        .node_statuses
+        .keys()
+        .filter(|node| turn.node_state(node) == Some(State::Failed))
+        .cloned()
+        .collect();
+    let prepared = turn.condition(Is::NodesPrepared) == Some(Tri::True);
+    for node in failed {
+        if !prepared {
+            turn.status_mut().node_statuses.remove(&node);
+        } else if answered(turn, &node) {
+            turn.set_node(&node, State::PreDrained, "", "");
+        } else {
+            turn.set_node(&node, State::ImagesPreloaded, "", "");
+        }
+    }
+    let uid = turn.target.uid.clone();
+    let jobs = turn
+        .view
+        .hci
+        .jobs
+        .values()
+        .filter(|job| job.upgrade_uid.as_ref() == Some(&uid) && job.failed.is_some());
+    for job in jobs.map(|job| job.target.clone()).collect::<Vec<_>>() {
+        turn.first(HciAction::DeleteJob { job });
+    }
+    turn.annotate(WISH, None);
+    turn.annotate(ABORT, None);
+    turn.finalizer(true);
+    turn.label(labels::HARVESTER_UPGRADE_CLEANUP, None);
+    turn.state_label(UpgradeState::LoggingInfraPrepared);
+    turn.set(Is::Completed, Tri::Unknown, "", "");
+    turn.tell(false, Reason::InProgress, "the upgrade goes on where it stopped");
+}

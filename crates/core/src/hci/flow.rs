@@ -1,0 +1,265 @@
+//! The phases of an upgrade, in the order of the contract: the first step that has something to do does it and ends the turn.
+//! Every step is safe to repeat: a crash between any two writes leads back to it.
+
+use afloat_api::harvester::{ImagePreload, UpgradeCondition as Is, UpgradeState};
+use afloat_api::{Reason, annotations, labels};
+
+use super::action::HciAction;
+use super::config::{self, ABORT, CONFIG_AS_STARTED, SKIPPED, Skips};
+use super::turn::{PREFLIGHT_PASSED, Tri, Turn, minutes_after};
+use super::{cleanup, image, nodes, pause, preflight, release, upstream_at_work};
+use crate::view::Key;
+
+/// What is done about an Upgrade now.
+pub fn go(turn: &mut Turn<'_>) {
+    if let Some(why) = upstream_at_work(turn.view, &turn.before) {
+        turn.tell(true, Reason::ControllerPaused, &why);
+        return;
+    }
+    if turn.before.metadata.deletion_timestamp.is_some() {
+        return cleanup::deleted(turn);
+    }
+    match turn.condition(Is::Completed) {
+        None => return begin(turn),
+        Some(Tri::True) => return cleanup::succeeded(turn),
+        Some(Tri::False) => return cleanup::failed(turn),
+        Some(Tri::Unknown) => {}
+    }
+    if pause::carry_over(turn) {
+        return;
+    }
+    if turn.annotation(ABORT).is_some_and(|value| value == "true") {
+        return cleanup::abort(turn);
+    }
+    advance(turn);
+    judge(turn);
+}
+
+/// Looks, and begins where nothing stops it.
+fn begin(turn: &mut Turn<'_>) {
+    let findings = preflight::findings(turn.view, &turn.key, &turn.before);
+    let told = preflight::told(&findings);
+    let stopping = preflight::errors(&findings);
+    if stopping > 0 {
+        let word = Reason::PreflightFailed.to_string();
+        if turn
+            .after
+            .status
+            .as_ref()
+            .is_none_or(|status| status.conditions.is_empty())
+        {
+            turn.tell(
+                true,
+                Reason::PreflightFailed,
+                &format!("not begun, nothing was changed:\n{told}"),
+            );
+        }
+        turn.set_any(PREFLIGHT_PASSED, Tri::False, &word, &told);
+        return;
+    }
+    let Ok(settings) = config::config(turn.view, &turn.before) else {
+        return;
+    };
+    turn.set_any(PREFLIGHT_PASSED, Tri::True, &Reason::Succeeded.to_string(), &told);
+    turn.set(Is::Completed, Tri::Unknown, "", "");
+    turn.finalizer(true);
+    turn.label(labels::HARVESTER_LATEST_UPGRADE, Some("true"));
+    turn.state_label(UpgradeState::PreparingLoggingInfra);
+    let started_with = turn.view.hci.setting(afloat_api::harvester::UPGRADE_CONFIG).to_owned();
+    turn.annotate(CONFIG_AS_STARTED, Some(&started_with));
+    let skipped = Skips::read(&turn.before).unwrap_or_default().recorded();
+    if !skipped.is_empty() {
+        turn.tell(
+            true,
+            Reason::InProgress,
+            &format!("checks skipped as the annotations ask: {skipped}"),
+        );
+        turn.annotate(SKIPPED, Some(&skipped));
+    }
+    let map = pause::initial(turn, &settings.pause);
+    if !map.is_empty() {
+        turn.annotate(annotations::HARVESTER_PAUSE_MAP, Some(&config::written(&map)));
+    }
+    let previous = turn.view.hci.setting("server-version").to_owned();
+    turn.status_mut().previous_version = previous;
+    for (key, other) in &turn.view.hci.upgrades {
+        let latest = config::label(&other.what, labels::HARVESTER_LATEST_UPGRADE);
+        if *key != turn.key && latest == Some("true") {
+            turn.then(HciAction::NotLatest {
+                target: other.target.clone(),
+            });
+        }
+    }
+    turn.tell(false, Reason::InProgress, "the upgrade has begun");
+}
+
+fn advance(turn: &mut Turn<'_>) {
+    if !logs(turn) || !image::ready(turn) || !image::repo_ready(turn) || !prepared(turn) || !services(turn) {
+        return;
+    }
+    nodes::go(turn);
+}
+
+/// Nothing new begins while a person holds the whole.
+pub fn held(turn: &Turn<'_>) -> bool {
+    turn.annotation(annotations::PAUSE).is_some()
+}
+
+/// Logs are collected as well as can be; an upgrade never fails for want of them, as upstream's does.
+fn logs(turn: &mut Turn<'_>) -> bool {
+    match turn.condition(Is::LogReady) {
+        Some(Tri::True | Tri::False) => return true,
+        None if !turn.after.spec.log_enabled => {
+            turn.set(Is::LogReady, Tri::False, "Disabled", "spec.logEnabled is false");
+            turn.state_label(UpgradeState::LoggingInfraPrepared);
+            return true;
+        }
+        _ => {}
+    }
+    let name = format!("{}-upgradelog", turn.name());
+    let key = Key::new(afloat_api::harvester::NAMESPACE, &name);
+    if turn.view.hci.logs.get(&key).is_some_and(|log| log.started) {
+        turn.set(Is::LogReady, Tri::True, "", "");
+        turn.state_label(UpgradeState::LoggingInfraPrepared);
+        return true;
+    }
+    if turn.condition(Is::LogReady).is_none() {
+        turn.set(Is::LogReady, Tri::Unknown, "", "");
+        turn.status_mut().upgrade_log = name;
+        let upgrade = turn.target.clone();
+        turn.then(HciAction::CreateLog { key, upgrade });
+        return false;
+    }
+    let minutes = config::config(turn.view, &turn.after).map_or(5, |config| config.log_ready_minutes);
+    let since = turn.since(Is::LogReady).unwrap_or(turn.now);
+    let until = minutes_after(since, minutes.into());
+    if turn.now < until {
+        turn.look_at(until);
+        return false;
+    }
+    let message = format!("upgradelog/{name} did not start within {minutes} minutes: the upgrade goes on without logs");
+    turn.set(Is::LogReady, Tri::False, "Timeout", &message);
+    turn.state_label(UpgradeState::LoggingInfraPrepared);
+    turn.tell(true, Reason::DeadlineExceeded, &message);
+    true
+}
+
+/// Images are brought to the nodes before the first of them is disrupted.
+fn prepared(turn: &mut Turn<'_>) -> bool {
+    if turn.condition(Is::NodesPrepared) == Some(Tri::True) {
+        return true;
+    }
+    if held(turn) {
+        return false;
+    }
+    if turn.condition(Is::NodesPrepared).is_none() && !guard(turn) {
+        return false;
+    }
+    let preload = config::config(turn.view, &turn.after).map_or(ImagePreload::Sequential, |config| config.preload);
+    let total = turn.view.nodes.len();
+    let at_once = match preload {
+        ImagePreload::Skip => 0,
+        ImagePreload::Sequential => 1,
+        ImagePreload::Parallel(None) => total,
+        ImagePreload::Parallel(Some(count)) => usize::try_from(count).unwrap_or(total).clamp(1, total.max(1)),
+    };
+    turn.state_label(UpgradeState::PreparingNodes);
+    nodes::preload(turn, at_once)
+}
+
+/// The version guard, once the release is known.
+fn guard(turn: &mut Turn<'_>) -> bool {
+    let Some(release) = image::release(turn) else {
+        return false;
+    };
+    let skip = Skips::read(&turn.after).is_ok_and(|skips| skips.version);
+    let from = turn.status().previous_version.clone();
+    let refused = release::guard(&from, &release.harvester, &release.min_upgradable);
+    if let (Err(problem), false) = (refused, skip || from.is_empty()) {
+        let text = problem.to_string();
+        turn.set(Is::NodesPrepared, Tri::False, &Reason::VersionSkew.to_string(), &text);
+        fail(turn, &text);
+        return false;
+    }
+    let single: Vec<String> = turn.view.nodes.keys().map(ToString::to_string).collect();
+    if let [only] = single.as_slice() {
+        turn.status_mut().single_node.clone_from(only);
+    }
+    turn.status_mut().repo_info = release.recorded();
+    turn.set(Is::NodesPrepared, Tri::Unknown, "", "");
+    true
+}
+
+/// Rancher, charts and addons: one Job, while fleet leaves the charts alone.
+fn services(turn: &mut Turn<'_>) -> bool {
+    use super::action::JobKind::ApplyManifests;
+    if turn.condition(Is::SystemServicesUpgraded) == Some(Tri::True) {
+        return true;
+    }
+    if turn.condition(Is::SystemServicesUpgraded).is_none() {
+        if held(turn) {
+            return false;
+        }
+        turn.state_label(UpgradeState::UpgradingSystemServices);
+        turn.set(Is::SystemServicesUpgraded, Tri::Unknown, "", "");
+        return false;
+    }
+    if cleanup::pause_charts(turn) {
+        return false;
+    }
+    match turn.job(ApplyManifests, None) {
+        None if turn.job_in_the_way(ApplyManifests, None) => {}
+        None => turn.create_job(ApplyManifests, None),
+        Some(job) if job.complete => {
+            turn.set(Is::SystemServicesUpgraded, Tri::True, "", "");
+            turn.tell(false, Reason::Succeeded, "Rancher, charts and addons are at the target");
+        }
+        Some(job) => {
+            if let Some(why) = &job.failed {
+                let message = format!("job/{} failed: {why}", job.target.key.name);
+                turn.set(
+                    Is::SystemServicesUpgraded,
+                    Tri::False,
+                    &Reason::StepFailed.to_string(),
+                    &message,
+                );
+            }
+        }
+    }
+    false
+}
+
+/// What the conditions make of the whole.
+fn judge(turn: &mut Turn<'_>) {
+    use strum::IntoEnumIterator as _;
+    if turn.condition(Is::Completed) != Some(Tri::Unknown) {
+        return;
+    }
+    let all_done = [Is::SystemServicesUpgraded, Is::NodesUpgraded]
+        .iter()
+        .all(|kind| turn.condition(*kind) == Some(Tri::True));
+    if all_done {
+        turn.label(labels::HARVESTER_UPGRADE_CLEANUP, Some("Pending"));
+        turn.set(Is::Completed, Tri::True, "", "");
+        turn.state_label(UpgradeState::Succeeded);
+        return;
+    }
+    let broken = Is::iter().find(|kind| kind.fails_the_upgrade() && turn.condition(*kind) == Some(Tri::False));
+    if let Some(kind) = broken {
+        let word: &str = kind.into();
+        let conditions = &turn.status().conditions;
+        let message = conditions
+            .iter()
+            .find(|condition| condition.kind == word)
+            .map(|condition| condition.message.clone());
+        fail(turn, &message.unwrap_or_default());
+    }
+}
+
+/// Ends the upgrade short of its target.
+pub fn fail(turn: &mut Turn<'_>, message: &str) {
+    turn.label(labels::HARVESTER_UPGRADE_CLEANUP, Some("Pending"));
+    turn.set(Is::Completed, Tri::False, &Reason::Failed.to_string(), message);
+    turn.state_label(UpgradeState::Failed);
+    turn.tell(true, Reason::Failed, message);
+}

@@ -1,0 +1,430 @@
+//! The node phase: Rancher asks through a node's plan secret, and the answer is given when the work before or after the drain is
+//! done. One node at a time, whatever Rancher does; a pause, a volume that is not whole or a node that is not Ready holds the next
+//! one back, and the state of the node says which.
+
+use std::sync::Arc;
+
+use afloat_api::Reason;
+use afloat_api::harvester::{HarvesterNodeState as State, PAUSED_MESSAGE, PAUSED_REASON, UpgradeCondition as Is};
+
+use super::action::{HciAction, Hook, JobKind, NodeMark};
+use super::turn::{Tri, Turn, minutes_after};
+use super::view::{Job, Seen};
+use super::{cleanup, flow, image, pause, rollout, vms, volumes, waits};
+use crate::view::{Key, Node, NodeName};
+
+/// How long a node may take from the end of its Job until it is back with the new system.
+const REBOOT_MINUTES: i64 = 60;
+/// Names that are told before the rest is counted.
+const NAMED: usize = 6;
+
+/// Brings the images to the nodes, so many at once; whether all are there.
+pub fn preload(turn: &mut Turn<'_>, at_once: usize) -> bool {
+    let names: Vec<NodeName> = turn.view.nodes.keys().cloned().collect();
+    let mut waiting = Vec::new();
+    let mut busy = 0;
+    for node in &names {
+        match turn.node_state(node.as_str()) {
+            Some(State::ImagesPreloading) => busy += usize::from(preloading(turn, node)),
+            None if at_once == 0 => turn.set_node(node.as_str(), State::ImagesPreloaded, "", ""),
+            None => waiting.push(node),
+            Some(_) => {}
+        }
+    }
+    for node in waiting.iter().take(at_once.saturating_sub(busy)) {
+        if !turn.job_in_the_way(JobKind::Prepare, Some(node)) {
+            turn.set_node(node.as_str(), State::ImagesPreloading, "", "");
+            turn.create_job(JobKind::Prepare, Some(node));
+        }
+    }
+    let all = names
+        .iter()
+        .all(|node| turn.node_state(node.as_str()) == Some(State::ImagesPreloaded));
+    if all {
+        turn.set(Is::NodesPrepared, Tri::True, "", "");
+    }
+    all
+}
+
+/// One node whose Job is at work; whether it still is.
+fn preloading(turn: &mut Turn<'_>, node: &NodeName) -> bool {
+    match turn.job(JobKind::Prepare, Some(node)) {
+        None if turn.job_in_the_way(JobKind::Prepare, Some(node)) => true,
+        None => {
+            turn.create_job(JobKind::Prepare, Some(node));
+            true
+        }
+        Some(job) if job.complete => {
+            turn.set_node(node.as_str(), State::ImagesPreloaded, "", "");
+            false
+        }
+        Some(job) => {
+            let failed = job.failed.is_some();
+            if failed {
+                job_failed(turn, node, &job);
+            }
+            !failed
+        }
+    }
+}
+
+fn job_failed(turn: &mut Turn<'_>, node: &NodeName, job: &Seen<Job>) {
+    let why = job.failed.as_deref().unwrap_or_default();
+    let message = format!("job/{} failed: {why}", job.target.key.name);
+    node_failed(turn, node, Reason::StepFailed, &message);
+}
+
+/// A node that failed fails the upgrade, which can be resumed.
+fn node_failed(turn: &mut Turn<'_>, node: &NodeName, reason: Reason, message: &str) {
+    turn.set_node(node.as_str(), State::Failed, &reason.to_string(), message);
+    let whole = format!("node {node}: {message}");
+    turn.set(Is::NodesUpgraded, Tri::False, &reason.to_string(), &whole);
+}
+
+/// The phase as a whole.
+pub fn go(turn: &mut Turn<'_>) {
+    if turn.condition(Is::NodesUpgraded) == Some(Tri::True) {
+        return;
+    }
+    let single = turn.status().single_node.clone();
+    if single.is_empty() {
+        if rollout::begun(turn) {
+            several(turn);
+        }
+    } else {
+        alone(turn, &NodeName::from(single));
+    }
+    complete(turn);
+}
+
+fn complete(turn: &mut Turn<'_>) {
+    let statuses = &turn.status().node_statuses;
+    let word = State::Succeeded.to_string();
+    let done = !statuses.is_empty() && statuses.values().all(|status| status.state == word);
+    if done && turn.condition(Is::NodesUpgraded) == Some(Tri::Unknown) {
+        turn.set(Is::NodesUpgraded, Tri::True, "", "");
+    }
+}
+
+/// Nodes that joined are taken along, nodes that are gone hold nobody up any more.
+fn roster(turn: &mut Turn<'_>) {
+    let joined = turn
+        .view
+        .nodes
+        .keys()
+        .filter(|node| !turn.status().node_statuses.contains_key(node.as_str()));
+    for node in joined.cloned().collect::<Vec<_>>() {
+        turn.set_node(
+            node.as_str(),
+            State::ImagesPreloaded,
+            "",
+            "joined after the images were brought",
+        );
+    }
+    let there = |node: &String| turn.view.nodes.contains_key(node.as_str());
+    let gone: Vec<String> = turn
+        .status()
+        .node_statuses
+        .keys()
+        .filter(|node| !there(node))
+        .cloned()
+        .collect();
+    for node in gone {
+        turn.status_mut().node_statuses.remove(&node);
+        turn.tell(
+            true,
+            Reason::ObjectGone,
+            &format!("node {node} is gone; the upgrade goes on without it"),
+        );
+    }
+}
+
+fn several(turn: &mut Turn<'_>) {
+    roster(turn);
+    let nodes: Vec<Arc<Node>> = turn.view.nodes.values().cloned().collect();
+    // Whoever is at work first: what it ends makes room within the same turn.
+    for node in &nodes {
+        match turn.node_state(node.name.as_str()) {
+            Some(State::PreDraining) => pre_draining(turn, node),
+            Some(State::PreDrained) => pre_drained(turn, node),
+            Some(State::PostDraining) => post_draining(turn, node),
+            Some(State::WaitingReboot) => rebooting(turn, node),
+            Some(State::Succeeded) => done(turn, node),
+            _ => {}
+        }
+    }
+    for node in &nodes {
+        if matches!(
+            turn.node_state(node.name.as_str()),
+            Some(State::ImagesPreloaded | State::Paused)
+        ) {
+            before_its_turn(turn, node);
+        }
+    }
+    if turn.condition(Is::NodesUpgraded) == Some(Tri::Unknown) {
+        let checkpoint = turn
+            .view
+            .hci
+            .local_cluster()
+            .and_then(|cluster| cluster.checkpoint.clone());
+        let told = checkpoint.map_or_else(String::new, |text| format!("Rancher: {text}"));
+        turn.set(Is::NodesUpgraded, Tri::Unknown, "", &told);
+    }
+}
+
+/// A node that was not begun: held, waiting, or on its way.
+fn before_its_turn(turn: &mut Turn<'_>, node: &Node) {
+    let name = node.name.as_str();
+    let asked = turn
+        .view
+        .hci
+        .plan_of(&node.name)
+        .is_some_and(|plan| plan.asks_pre_drain());
+    if !asked || cleanup::ending(turn) {
+        return turn.set_node(name, State::ImagesPreloaded, "", "");
+    }
+    if pause::holds(turn, node) {
+        let message = held_message(turn, name);
+        return turn.set_node(name, State::Paused, PAUSED_REASON, &message);
+    }
+    if let Err((reason, message)) = waits::open(turn, node) {
+        return turn.set_node(name, State::ImagesPreloaded, &reason.to_string(), &message);
+    }
+    if record(turn, node) {
+        return;
+    }
+    turn.set_node(name, State::PreDraining, "", "");
+    if !turn.job_in_the_way(JobKind::PreDrain, Some(&node.name)) {
+        turn.create_job(JobKind::PreDrain, Some(&node.name));
+    }
+}
+
+/// Whom a paused node holds up, and how to go on.
+fn held_message(turn: &Turn<'_>, name: &str) -> String {
+    let word = State::Succeeded.to_string();
+    let statuses = turn.status().node_statuses.iter();
+    let held = statuses.filter(|(other, status)| *other != name && status.state != word);
+    let held: Vec<&str> = held.map(|(other, _)| other.as_str()).collect();
+    let others = if held.is_empty() {
+        String::new()
+    } else {
+        format!(" It also holds up {}: Rancher takes one node at a time.", some(&held))
+    };
+    format!("{PAUSED_MESSAGE}.{others} To go on: {}", pause::way_on(name))
+}
+
+/// Some names, and how many more.
+pub fn some(names: &[&str]) -> String {
+    let head = names.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(NAMED) {
+        0 => head,
+        more => format!("{head} and {more} more"),
+    }
+}
+
+/// Writes down who will be stopped before anybody is. Whether that is still to be done.
+fn record(turn: &mut Turn<'_>, node: &Node) -> bool {
+    let list_key = restore_list(turn);
+    let list = turn.view.hci.restore_lists.get(&list_key).map(Arc::clone);
+    let known = list
+        .as_ref()
+        .and_then(|list| list.nodes.get(node.name.as_str()).cloned())
+        .unwrap_or_default();
+    let bound = vms::bound(turn.view, &node.name);
+    let vms: std::collections::BTreeSet<String> = bound.iter().map(|bound| bound.vm.to_string()).collect();
+    if vms.is_subset(&known) {
+        return false;
+    }
+    for bound in bound.iter().filter(|bound| !known.contains(&bound.vm.to_string())) {
+        let message = format!("virtual machine {} will be shut down: {}", bound.vm, bound.reasons());
+        turn.tell(false, Reason::NotMigratable, &message);
+    }
+    turn.first(HciAction::RecordVms {
+        list: list.map(|list| list.target.clone()),
+        key: list_key,
+        upgrade: turn.target.clone(),
+        node: node.name.clone(),
+        vms: known.into_iter().chain(vms).collect(),
+    });
+    true
+}
+
+/// The ConfigMap of virtual machines that were stopped.
+pub fn restore_list(turn: &Turn<'_>) -> Key {
+    Key::new(afloat_api::harvester::NAMESPACE, &format!("{}-restore-vm", turn.name()))
+}
+
+fn pre_draining(turn: &mut Turn<'_>, node: &Node) {
+    let name = node.name.as_str();
+    match turn.job(JobKind::PreDrain, Some(&node.name)) {
+        None if turn.job_in_the_way(JobKind::PreDrain, Some(&node.name)) => {}
+        None => turn.create_job(JobKind::PreDrain, Some(&node.name)),
+        Some(job) if job.complete => {
+            turn.set_node(name, State::PreDrained, "", "");
+            answer(turn, node, Hook::PreDrain);
+        }
+        Some(job) if job.failed.is_some() => job_failed(turn, &node.name, &job),
+        Some(_) => {
+            let (reason, message) = waits::emptying(turn.view, node);
+            turn.set_node(name, State::PreDraining, reason, &message);
+        }
+    }
+}
+
+/// Copies Rancher's question into our answer, where it is not there.
+fn answer(turn: &mut Turn<'_>, node: &Node, hook: Hook) {
+    let Some(plan) = turn.view.hci.plan_of(&node.name) else {
+        return;
+    };
+    let (asks, value) = match hook {
+        Hook::PreDrain => (plan.asks_pre_drain(), plan.pre_drain.clone()),
+        Hook::PostDrain => (plan.asks_post_drain(), plan.post_drain.clone()),
+    };
+    if let (true, Some(value)) = (asks, value) {
+        let (secret, value) = (plan.target.clone(), Arc::from(value));
+        turn.then(HciAction::Answer { secret, hook, value });
+    }
+}
+
+/// Rancher drains the node and upgrades RKE2.
+fn pre_drained(turn: &mut Turn<'_>, node: &Node) {
+    let name = node.name.as_str();
+    answer(turn, node, Hook::PreDrain);
+    let asked = turn
+        .view
+        .hci
+        .plan_of(&node.name)
+        .is_some_and(|plan| plan.asks_post_drain());
+    if asked {
+        turn.set_node(name, State::PostDraining, "", "");
+        if !turn.job_in_the_way(JobKind::PostDrain, Some(&node.name)) {
+            turn.create_job(JobKind::PostDrain, Some(&node.name));
+        }
+        return;
+    }
+    let (reason, message) = waits::draining(turn.view, node);
+    turn.set_node(name, State::PreDrained, &reason.to_string(), &message);
+}
+
+fn post_draining(turn: &mut Turn<'_>, node: &Node) {
+    match turn.job(JobKind::PostDrain, Some(&node.name)) {
+        None if turn.job_in_the_way(JobKind::PostDrain, Some(&node.name)) => {}
+        None => turn.create_job(JobKind::PostDrain, Some(&node.name)),
+        Some(job) if job.complete => changed(turn, node),
+        Some(job) if job.failed.is_some() => job_failed(turn, &node.name, &job),
+        Some(_) => {}
+    }
+}
+
+/// The work on the node is done: it is at the target, or has to boot for it.
+fn changed(turn: &mut Turn<'_>, node: &Node) {
+    let Some(release) = image::release(turn) else {
+        return;
+    };
+    match waits::at_target(node, &release) {
+        Ok(()) => succeeded(turn, node),
+        Err(message) => {
+            let value = Some(Arc::from(release.os.as_str()));
+            if node.hci.pending_os_image != value {
+                let (node, mark) = (node.target(), NodeMark::PendingOsImage);
+                turn.then(HciAction::MarkNode { node, mark, value });
+            }
+            let reason = Reason::WaitingForReboot.to_string();
+            turn.set_node(node.name.as_str(), State::WaitingReboot, &reason, &message);
+        }
+    }
+}
+
+fn rebooting(turn: &mut Turn<'_>, node: &Node) {
+    let Some(release) = image::release(turn) else {
+        return;
+    };
+    let Err(message) = waits::at_target(node, &release) else {
+        return succeeded(turn, node);
+    };
+    let single = !turn.status().single_node.is_empty();
+    let kind = if single {
+        JobKind::SingleNodeUpgrade
+    } else {
+        JobKind::PostDrain
+    };
+    let ended = turn.job(kind, Some(&node.name)).and_then(|job| job.completed_at);
+    let until = minutes_after(ended.unwrap_or(turn.now), REBOOT_MINUTES);
+    if turn.now >= until {
+        let message = format!(
+            "did not come back at the target within {REBOOT_MINUTES} minutes: {message}. Look at its console; the old system \
+             may have booted again"
+        );
+        return node_failed(turn, &node.name, Reason::VerificationFailed, &message);
+    }
+    turn.look_at(until);
+    let reason = Reason::WaitingForReboot.to_string();
+    turn.set_node(node.name.as_str(), State::WaitingReboot, &reason, &message);
+}
+
+fn succeeded(turn: &mut Turn<'_>, node: &Node) {
+    turn.set_node(node.name.as_str(), State::Succeeded, "", "");
+    turn.tell(
+        false,
+        Reason::Succeeded,
+        &format!("node {} is at the target", node.name),
+    );
+    done(turn, node);
+}
+
+/// What a node that is done still owes: the answer, its mark, and its virtual machines.
+fn done(turn: &mut Turn<'_>, node: &Node) {
+    if turn.status().single_node.is_empty() {
+        answer(turn, node, Hook::PostDrain);
+    }
+    if node.hci.pending_os_image.is_some() {
+        let (node, mark) = (node.target(), NodeMark::PendingOsImage);
+        turn.then(HciAction::MarkNode {
+            node,
+            mark,
+            value: None,
+        });
+    }
+    cleanup::start_vms(turn, &node.name);
+}
+
+/// One node alone: nobody drains it, and its virtual machines are off meanwhile.
+fn alone(turn: &mut Turn<'_>, name: &NodeName) {
+    let Some(node) = turn.view.nodes.get(name).map(Arc::clone) else {
+        let message = "the node of this cluster is gone";
+        return turn.set(Is::NodesUpgraded, Tri::False, &Reason::ObjectGone.to_string(), message);
+    };
+    match turn.node_state(name.as_str()) {
+        Some(State::WaitingReboot) => return rebooting(turn, &node),
+        Some(State::Succeeded) => return done(turn, &node),
+        Some(State::Failed) => return,
+        _ => {}
+    }
+    if turn.condition(Is::NodesUpgraded).is_none() {
+        if pause::holds(turn, &node) {
+            let message = held_message(turn, name.as_str());
+            return turn.set_node(name.as_str(), State::Paused, PAUSED_REASON, &message);
+        }
+        turn.set_node(name.as_str(), State::ImagesPreloaded, "", "");
+        if flow::held(turn) || record(turn, &node) {
+            return;
+        }
+        turn.state_label(afloat_api::harvester::UpgradeState::UpgradingNodes);
+        turn.set(Is::NodesUpgraded, Tri::Unknown, "", "");
+    }
+    match turn.job(JobKind::SingleNodeUpgrade, Some(name)) {
+        None if turn.job_in_the_way(JobKind::SingleNodeUpgrade, Some(name)) => {}
+        None => turn.create_job(JobKind::SingleNodeUpgrade, Some(name)),
+        Some(job) if job.complete => changed(turn, &node),
+        Some(job) if job.failed.is_some() => job_failed(turn, name, &job),
+        Some(_) => {
+            let holding = volumes::holding(turn.view, name).unwrap_or_default();
+            turn.set_node(
+                name.as_str(),
+                State::ImagesPreloaded,
+                &Reason::InProgress.to_string(),
+                &holding,
+            );
+        }
+    }
+}

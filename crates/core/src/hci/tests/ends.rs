@@ -1,0 +1,147 @@
+//! The ways an upgrade ends before its target: deleted or aborted, in every state of a node.
+
+use super::world::World;
+use crate::hci::action::JobKind;
+
+/// Brings node-1 into a state.
+fn in_state(state: &str) -> World {
+    let mut world = World::new(3);
+    world.start();
+    world.reach_nodes();
+    world.rancher_asks("node-1");
+    if state == "Pre-draining" {
+        world.taint("node-1");
+        return world;
+    }
+    world.complete(JobKind::PreDrain, Some("node-1"));
+    if state == "Pre-drained" {
+        return world;
+    }
+    world.rancher_upgrades("node-1");
+    if state == "Post-draining" {
+        return world;
+    }
+    world.complete(JobKind::PostDrain, Some("node-1"));
+    world
+}
+
+/// Node-1 from its state to its end.
+fn finish(world: &mut World) {
+    if world.state("node-1") == "Pre-drained" {
+        world.rancher_upgrades("node-1");
+    }
+    if world.state("node-1") == "Post-draining" {
+        world.complete(JobKind::PostDrain, Some("node-1"));
+    }
+    if !world.deleted() && world.state("node-1") == "Waiting Reboot" {
+        world.boots("node-1", super::world::NEW_OS);
+    }
+}
+
+#[test]
+fn h9_deleted_in_each_state_of_a_node_nothing_is_left_and_no_other_node_begins() {
+    for state in ["Pre-draining", "Pre-drained", "Post-draining", "Waiting Reboot"] {
+        let mut world = in_state(state);
+        assert_eq!(world.state("node-1"), state);
+        world.delete();
+        world.rancher_asks("node-2");
+        if state != "Pre-draining" {
+            assert!(!world.deleted(), "{state}: a node that was drained is finished first");
+            finish(&mut world);
+        }
+        assert!(world.deleted(), "{state}: {:?}", world.decide());
+        assert!(!world.has_job(JobKind::PreDrain, Some("node-2")), "{state}");
+        world.assert_nothing_left();
+    }
+}
+
+#[test]
+fn an_abort_before_the_drain_puts_rancher_back_and_one_after_it_keeps_its_questions() {
+    let mut world = in_state("Pre-draining");
+    world.annotate("afloat.dev/abort", "true");
+    world.settle();
+    assert_eq!(world.condition("Completed").0, "False");
+    assert!(world.condition("Completed").1.contains("everything is as it was"));
+    let cluster = world.view.hci.local_cluster().unwrap().what.clone();
+    assert_eq!(&*cluster.kubernetes_version, super::world::OLD_RKE2);
+    assert_eq!(cluster.strategy["controlPlaneConcurrency"], "2");
+    world.assert_nothing_left();
+
+    let mut world = in_state("Pre-drained");
+    world.annotate("afloat.dev/abort", "true");
+    world.settle();
+    finish(&mut world);
+    assert_eq!(world.state("node-1"), "Succeeded");
+    assert!(
+        world.condition("Completed").1.contains("hooks stay"),
+        "{:?}",
+        world.condition("Completed")
+    );
+    let cluster = world.view.hci.local_cluster().unwrap();
+    assert_eq!(
+        cluster.strategy["controlPlaneDrainOptions"]["preDrainHooks"][0]["annotation"],
+        "harvesterhci.io/pre-hook"
+    );
+    world.assert_nothing_left();
+}
+
+#[test]
+fn an_upgrade_can_be_aborted_while_a_node_is_paused() {
+    let mut world = World::new(3);
+    world.setting(r#"{"imagePreloadOption":{"strategy":{"type":"skip"}},"nodeUpgradeOption":{"mode":"manual"}}"#);
+    world.start();
+    world.reach_nodes();
+    world.rancher_asks("node-1");
+    assert_eq!(world.state("node-1"), "Node-upgrade paused");
+    world.annotate("afloat.dev/abort", "true");
+    world.settle();
+    assert_eq!(world.condition("Completed").0, "False");
+    world.assert_nothing_left();
+}
+
+#[test]
+fn a_node_whose_job_failed_is_tried_again_from_where_rancher_is() {
+    let mut world = in_state("Post-draining");
+    world.fail(JobKind::PostDrain, Some("node-1"), "the image could not be written");
+    assert_eq!(world.condition("Completed").0, "False");
+    world.annotate("afloat.dev/wish", "resume");
+    world.settle();
+    assert_eq!(world.state("node-1"), "Post-draining");
+    assert!(world.has_job(JobKind::PostDrain, Some("node-1")));
+    finish(&mut world);
+    world.rancher_ends("node-1");
+    for node in ["node-2", "node-3"] {
+        world.take_through(node);
+    }
+    world.clean_up();
+    assert_eq!(world.condition("Completed").0, "True");
+    world.assert_nothing_left();
+}
+
+#[test]
+fn a_job_deleted_by_hand_is_made_again() {
+    let mut world = in_state("Pre-draining");
+    world
+        .view
+        .hci
+        .jobs
+        .remove(&World::job_key(JobKind::PreDrain, Some("node-1")));
+    world.settle();
+    assert!(world.has_job(JobKind::PreDrain, Some("node-1")));
+}
+
+#[test]
+fn a_crash_after_any_write_leads_to_the_same_end() {
+    // Each decision is carried out only up to its first action before the next is made.
+    let mut world = World::new(3);
+    world.start();
+    world.settle_one_by_one();
+    world.preload();
+    world.complete(JobKind::ApplyManifests, None);
+    for node in ["node-1", "node-2", "node-3"] {
+        world.take_through(node);
+    }
+    world.clean_up();
+    assert_eq!(world.condition("Completed").0, "True");
+    world.assert_nothing_left();
+}

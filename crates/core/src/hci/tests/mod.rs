@@ -1,0 +1,10 @@
+//! Whole upgrades and their corners, on a cluster in memory.
+
+mod carry;
+mod ends;
+mod flow;
+mod front_door;
+mod pauses;
+mod preflight;
+mod vms;
+mod world;

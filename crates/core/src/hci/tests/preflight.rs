@@ -1,0 +1,186 @@
+//! What stops an upgrade before it begins.
+
+use std::sync::Arc;
+
+use super::world::World;
+use crate::hci::view::{Addon, Backup, CapiCluster, Chart, HciObject, Machine, Volume};
+use crate::view::NodeName;
+
+#[test]
+fn h20_everything_that_stops_an_upgrade_is_told_at_once_with_object_and_remedy() {
+    let mut world = World::new(3);
+    world.change_node("node-1", |node| node.ready.ready = false);
+    world.change_node("node-2", |node| node.unschedulable = true);
+    world.change_node("node-3", |node| node.hci.maintenance = Some(Arc::from("running")));
+    let volume = |robustness: &str, replicas| Volume {
+        state: Arc::from("attached"),
+        robustness: Arc::from(robustness),
+        replicas,
+        ..Volume::default()
+    };
+    world.take(
+        "longhorn-system",
+        "pvc-degraded",
+        volume("degraded", 3),
+        HciObject::Volume,
+    );
+    world.take("longhorn-system", "pvc-single", volume("healthy", 1), HciObject::Volume);
+    let under_way = |snapshot| Backup {
+        snapshot,
+        under_way: true,
+    };
+    world.take("shop", "nightly", under_way(false), HciObject::Backup);
+    world.take("shop", "before-change", under_way(true), HciObject::Backup);
+    world.take("shop", "going-back", under_way(true), HciObject::Restore);
+    world.take("shop", "from-backup", under_way(false), HciObject::Restore);
+    world.start();
+    world.settle();
+    let (status, told) = world.condition("PreflightPassed");
+    assert_eq!(status, "False");
+    for wanted in [
+        "node/node-1: is not Ready; help: kubectl describe node node-1",
+        "node/node-2: is cordoned; help: kubectl uncordon node-2",
+        "node/node-3: is in maintenance",
+        "volume/longhorn-system/pvc-degraded: is degraded",
+        "volume/longhorn-system/pvc-single: has one replica",
+        "virtualmachinebackup/shop/nightly: a backup is under way",
+        "virtualmachinebackup/shop/before-change: a snapshot is under way",
+        "virtualmachinerestore/shop/going-back: the restore of a snapshot is under way",
+        "virtualmachinerestore/shop/from-backup: the restore of a backup is under way",
+    ] {
+        assert!(told.contains(wanted), "{wanted} is not in\n{told}");
+    }
+    assert_eq!(world.condition("Completed").0, "", "it was not begun");
+    let written = world
+        .done
+        .iter()
+        .filter(|action| action.name() != "write-hci-upgrade")
+        .count();
+    assert_eq!(written, 0, "nothing was changed");
+}
+
+#[test]
+fn h20_a_second_upgrade_is_not_begun_and_begins_when_the_first_is_out_of_the_way() {
+    let mut world = World::new(3);
+    let other = afloat_api::harvester::Upgrade {
+        metadata: super::world::meta("harvester-system", "hvst-upgrade-first", 1),
+        spec: afloat_api::harvester::UpgradeSpec::default(),
+        status: None,
+    };
+    world.take("harvester-system", "hvst-upgrade-first", other, HciObject::Upgrade);
+    world.start();
+    world.settle();
+    assert!(
+        world
+            .condition("PreflightPassed")
+            .1
+            .contains("upgrade/harvester-system/hvst-upgrade-first: is under way")
+    );
+    world.view.hci.upgrades.retain(|key, _| *key == World::key());
+    world.settle();
+    assert_eq!(world.condition("Completed").0, "Unknown");
+}
+
+#[test]
+fn h20_charts_addons_machines_and_a_paused_cluster_are_looked_at() {
+    let mut world = World::new(2);
+    let paused = CapiCluster {
+        phase: Arc::from("Provisioning"),
+        paused: true,
+    };
+    world.take("fleet-local", "local", paused, HciObject::CapiCluster);
+    let chart = Chart {
+        not_ready: Some(Arc::from("bundle is Modified")),
+        ..Chart::default()
+    };
+    world.take("fleet-local", "harvester", chart, HciObject::Chart);
+    let addon = Addon {
+        enabled: true,
+        status: Arc::from("AddonDeploying"),
+    };
+    world.take(
+        "cattle-monitoring-system",
+        "rancher-monitoring",
+        addon,
+        HciObject::Addon,
+    );
+    let machine = Machine {
+        phase: Arc::from("Failed"),
+        node: Some(NodeName::from("node-9")),
+    };
+    world.take("fleet-local", "custom-node-2", machine, HciObject::Machine);
+    world.start();
+    world.settle();
+    let told = world.condition("PreflightPassed").1;
+    for wanted in [
+        "cluster/fleet-local/local: is \"Provisioning\"",
+        "cluster/fleet-local/local: is paused",
+        "managedchart/fleet-local/harvester: is not ready: bundle is Modified",
+        "addon/cattle-monitoring-system/rancher-monitoring: is being changed",
+        "machine/fleet-local/custom-node-2: is \"Failed\"",
+        "machine/fleet-local/custom-node-2: points to node node-9",
+        "node/node-2: belongs to no Machine",
+    ] {
+        assert!(told.contains(wanted), "{wanted} is not in\n{told}");
+    }
+}
+
+#[test]
+fn h13_machines_that_cannot_migrate_are_a_warning_where_a_person_is_asked_and_an_error_where_not() {
+    for (setting, begins) in [
+        ("", false),
+        (
+            r#"{"imagePreloadOption":{"strategy":{"type":"skip"}},"nodeUpgradeOption":{"mode":"manual"}}"#,
+            true,
+        ),
+        (
+            r#"{"imagePreloadOption":{"strategy":{"type":"skip"}},"restoreVM":true}"#,
+            true,
+        ),
+    ] {
+        let mut world = World::new(3);
+        world.setting(setting);
+        world.add_vm("with-gpu", "node-1", |vmi| vmi.host_devices = true);
+        world.start();
+        world.settle();
+        assert_eq!(world.condition("Completed").0 == "Unknown", begins, "{setting}");
+        let told = world.condition("PreflightPassed").1;
+        assert!(
+            told.contains("virtualmachine/shop/with-gpu: cannot leave node-1: it uses a device of its host"),
+            "{told}"
+        );
+    }
+}
+
+#[test]
+fn the_documented_annotations_skip_checks_and_that_is_written_down() {
+    let mut world = World::new(3);
+    world.change_node("node-1", |node| node.unschedulable = true);
+    world.start_with(&[("harvesterhci.io/skipWebhook", "True")]);
+    world.settle();
+    assert_eq!(world.condition("Completed").0, "Unknown");
+    let kept = world.upgrade().metadata.annotations.unwrap();
+    assert_eq!(kept["afloat.dev/skipped-checks"], "every check of the webhook");
+}
+
+#[test]
+fn a_release_that_is_too_new_is_refused_before_a_node_is_touched() {
+    let mut world = World::new(3);
+    world.take("", "server-version", Arc::from("v1.5.0"), HciObject::Setting);
+    world.start();
+    world.settle();
+    assert!(world.condition("PreflightPassed").1.contains("upgrade to v1.6.0 first"));
+    // An image instead of a Version: the release itself says so, once it is served.
+    let mut world = World::new(3);
+    world.take("", "server-version", Arc::from("v1.5.0"), HciObject::Setting);
+    world.start_with(&[("afloat.dev/repo-url", "http://mirror.example")]);
+    world.change_upgrade(|upgrade| upgrade.spec.version.clear());
+    world.answer(Ok(super::world::RELEASE));
+    world.settle();
+    assert_eq!(world.condition("Completed").0, "False");
+    assert!(
+        world.condition("Completed").1.contains("upgrade to v1.6.0 first"),
+        "{:?}",
+        world.condition("Completed")
+    );
+}

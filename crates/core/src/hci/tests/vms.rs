@@ -1,0 +1,196 @@
+//! Virtual machines: who cannot migrate and why, what is written down, who is started again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use afloat_api::labels;
+
+use super::world::World;
+use crate::hci::action::{HciAction, JobKind};
+use crate::hci::view::{HciObject, Migration, Vmi};
+use crate::hci::vms::bound;
+use crate::view::{NodeName, Operator, PodBudget, Requirement, Revision, Selector};
+
+fn affinity(host: &str) -> Vec<Selector> {
+    vec![Selector {
+        requirements: vec![Requirement {
+            key: Arc::from("kubernetes.io/hostname"),
+            operator: Operator::In,
+            values: vec![Arc::from(host)],
+        }],
+    }]
+}
+
+#[test]
+fn h27_virtual_machines_that_cannot_migrate_are_found_with_the_reason() {
+    let mut world = World::new(3);
+    for number in 1..=3 {
+        let name = super::world::name(number);
+        let own = Arc::from(name.as_str());
+        world.change_node(&name, |node| {
+            node.labels = Arc::new(BTreeMap::from([(Arc::from("kubernetes.io/hostname"), own)]));
+        });
+    }
+    world.add_vm("free", "node-1", |_| {});
+    world.add_vm("device", "node-1", |vmi| vmi.host_devices = true);
+    world.add_vm("pinned", "node-1", |vmi| vmi.node_affinity = affinity("node-1"));
+    world.add_vm("elsewhere", "node-1", |vmi| vmi.node_affinity = affinity("node-2"));
+    world.add_vm("selected", "node-1", |vmi| {
+        vmi.node_selector.insert(Arc::from("disk"), Arc::from("nvme"));
+    });
+    world.add_vm("cdrom", "node-1", |vmi| {
+        vmi.not_migratable = Some(Arc::from("cannot migrate VMI with non-shared PVCs"));
+    });
+    world.add_vm("over", "node-1", |vmi| {
+        vmi.phase = Arc::from("Succeeded");
+        vmi.host_devices = true;
+    });
+    let found: BTreeMap<String, String> = bound(&world.view, &NodeName::from("node-1"))
+        .iter()
+        .map(|bound| (bound.vm.name.to_string(), bound.reasons()))
+        .collect();
+    let names: Vec<&str> = found.keys().map(String::as_str).collect();
+    assert_eq!(names, ["cdrom", "device", "pinned", "selected"]);
+    assert!(found["cdrom"].contains("non-shared PVCs"));
+    assert!(found["device"].contains("device of its host"));
+    assert!(found["pinned"].contains("affinity"));
+    assert!(found["selected"].contains("disk=nvme"));
+    world.change_node("node-2", |node| node.unschedulable = true);
+    world.change_node("node-3", |node| {
+        node.labels = Arc::new(BTreeMap::from([(
+            Arc::from(labels::HARVESTER_WITNESS),
+            Arc::from("true"),
+        )]));
+    });
+    let found = bound(&world.view, &NodeName::from("node-1"));
+    assert_eq!(found.len(), 6, "nobody in service to go to");
+}
+
+#[test]
+fn h27_whoever_will_be_stopped_is_on_record_before_the_job_exists() {
+    let mut world = World::new(3);
+    world.setting(r#"{"imagePreloadOption":{"strategy":{"type":"skip"}},"restoreVM":true}"#);
+    world.add_vm("with-gpu", "node-1", |vmi| vmi.host_devices = true);
+    world.start();
+    world.reach_nodes();
+    world.rancher_asks("node-1");
+    let place = |wanted: fn(&HciAction) -> bool| world.done.iter().position(wanted).unwrap();
+    let record = place(|action| matches!(action, HciAction::RecordVms { .. }));
+    let job = place(|action| matches!(action, HciAction::CreateJob(job) if job.kind == JobKind::PreDrain));
+    assert!(record < job);
+    // A retry after the machine was stopped does not forget it.
+    world.remove_vmi("with-gpu");
+    world.settle();
+    assert_eq!(world.recorded("node-1").len(), 1);
+}
+
+#[test]
+fn h22_stopped_machines_are_started_again_where_the_setting_says_so_and_named_where_not() {
+    for restore in [true, false] {
+        let mut world = World::new(3);
+        world.setting(&format!(
+            r#"{{"imagePreloadOption":{{"strategy":{{"type":"skip"}}}},"restoreVM":{restore},"nodeUpgradeOption":{{"mode":"manual","pauseNodes":["node-3"]}}}}"#
+        ));
+        world.add_vm("with-gpu", "node-1", |vmi| vmi.host_devices = true);
+        world.start();
+        world.reach_nodes();
+        world.rancher_asks("node-1");
+        world.remove_vmi("with-gpu");
+        world.finish("node-1");
+        assert_eq!(world.has_job(JobKind::RestoreVm, Some("node-1")), restore);
+        if restore {
+            world.add_vm("with-gpu", "node-1", |vmi| vmi.host_devices = true);
+            world.complete(JobKind::RestoreVm, Some("node-1"));
+        }
+        world.take_through("node-2");
+        world.unpause("node-3");
+        world.take_through("node-3");
+        world.clean_up();
+        let report = world.condition("Completed").1;
+        let expected = if restore {
+            "all run again"
+        } else {
+            "not running: shop/with-gpu"
+        };
+        assert!(
+            report.contains("1 virtual machine was stopped") && report.contains(expected),
+            "{report}"
+        );
+    }
+}
+
+#[test]
+fn h46_a_node_that_is_emptied_names_who_has_not_left_and_how_its_migration_goes() {
+    let mut world = World::new(3);
+    world.add_vm("web", "node-1", |_| {});
+    world.start();
+    world.reach_nodes();
+    world.rancher_asks("node-1");
+    let migration = Migration {
+        vmi: Arc::from("web"),
+        phase: Arc::from("Failed"),
+        message: Some(Arc::from("target pod is unschedulable")),
+    };
+    world.take("shop", "kubevirt-evacuation-1", migration, HciObject::Migration);
+    world.settle();
+    let told = world.told("node-1");
+    assert!(
+        told.contains("shop/web") && told.contains("target pod is unschedulable"),
+        "{told}"
+    );
+}
+
+#[test]
+fn h29_a_pod_under_two_budgets_is_named_while_rancher_drains() {
+    let mut world = World::new(3);
+    world.start();
+    world.reach_nodes();
+    world.rancher_asks("node-1");
+    world.complete(JobKind::PreDrain, Some("node-1"));
+    let pod = crate::testing::pod("shop", "virt-launcher-web", "node-1", "web");
+    world.view.put_pod(Arc::new(pod));
+    for name in ["kubevirt-disruption-budget", "by-hand"] {
+        let key = crate::view::Key::new("shop", name);
+        let budget = PodBudget {
+            key: key.clone(),
+            uid: crate::testing::uid(name),
+            revision: Revision(1),
+            selector: Selector::default(),
+            up_to_date: true,
+            disruptions_allowed: 1,
+            current_healthy: 1,
+            desired_healthy: 0,
+            expected_pods: 1,
+            unhealthy_may_go: false,
+        };
+        world.view.budgets.insert(key, Arc::new(budget));
+    }
+    world.settle();
+    let told = world.told("node-1");
+    assert!(
+        told.contains("shop/virt-launcher-web") && told.contains("pdb/shop/by-hand"),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_machine_that_is_not_recorded_stops_the_job_that_would_stop_it() {
+    let mut world = World::new(3);
+    world.start();
+    world.reach_nodes();
+    world.rancher_asks("node-1");
+    world.view.hci.jobs.clear();
+    world.add_vm("late", "node-1", |vmi: &mut Vmi| vmi.host_devices = true);
+    let decision = world.decide();
+    let jobs = decision
+        .actions
+        .iter()
+        .filter(|action| action.name() == "create-job")
+        .count();
+    assert_eq!(jobs, 0, "rule 9");
+    assert!(
+        decision.events.iter().any(|event| event.message.contains("rule 9")),
+        "{:?}",
+        decision.events
+    );
+}

@@ -1,0 +1,431 @@
+//! What the core sees of a Harvester-like cluster beyond nodes and pods: the front door's objects, Rancher's questions, virtual
+//! machines, volumes, charts. Each object is reduced to what decisions need; whoever keeps the view puts them in and takes
+//! them out by kind, without knowing more of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
+use std::sync::Arc;
+
+use afloat_api::foreign::rancher::MachinePlan;
+use afloat_api::harvester::{Upgrade, Version};
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::view::{Key, NodeName, Revision, Selector, Target, Uid};
+
+/// An object as it was seen.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Seen<T> {
+    pub target: Target,
+    /// It is being deleted.
+    pub deleting: bool,
+    pub what: T,
+}
+
+impl<T> Deref for Seen<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.what
+    }
+}
+
+/// Makes the shelves, one per kind, and what can be done with an object of whatever kind.
+macro_rules! shelves {
+    ($($(#[$doc:meta])* $kind:ident in $field:ident: $type:ty),* $(,)?) => {
+        /// A kind of the HCI part of the view.
+        #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, strum::EnumIter, strum::IntoStaticStr)]
+        pub enum HciKind {
+            $($(#[$doc])* $kind,)*
+        }
+
+        /// One object of the HCI part of the view.
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum HciObject {
+            $($kind(Box<Seen<$type>>),)*
+        }
+
+        impl HciObject {
+            pub fn kind(&self) -> HciKind {
+                match self {
+                    $(Self::$kind(_) => HciKind::$kind,)*
+                }
+            }
+
+            pub fn target(&self) -> &Target {
+                match self {
+                    $(Self::$kind(object) => &object.target,)*
+                }
+            }
+        }
+
+        /// Everything of the HCI part, by kind.
+        #[derive(Clone, Debug, Default)]
+        pub struct Hci {
+            $($(#[$doc])* pub $field: BTreeMap<Key, Arc<Seen<$type>>>,)*
+            vmis_by_node: BTreeMap<NodeName, BTreeSet<Key>>,
+            /// What the repository of an Upgrade answered last.
+            pub repos: BTreeMap<Key, RepoAnswer>,
+            /// Image of the Jobs where the Upgrade names none: the operator's own.
+            pub image: Arc<str>,
+        }
+
+        impl Hci {
+            /// Puts an object in; whether anything but its revision is new.
+            pub fn put(&mut self, object: HciObject) -> bool {
+                self.unindex(object.kind(), &object.target().key.clone());
+                let changed = match object {
+                    $(HciObject::$kind(object) => {
+                        let object = Arc::new(*object);
+                        let before = self.$field.insert(object.target.key.clone(), Arc::clone(&object));
+                        before.is_none_or(|before| {
+                            before.target.uid != object.target.uid
+                                || before.deleting != object.deleting
+                                || before.what != object.what
+                        })
+                    })*
+                };
+                changed
+            }
+
+            /// Takes an object out; whether it was there.
+            pub fn remove(&mut self, kind: HciKind, key: &Key) -> bool {
+                self.unindex(kind, key);
+                match kind {
+                    $(HciKind::$kind => self.$field.remove(key).is_some(),)*
+                }
+            }
+
+            pub fn known(&self, kind: HciKind, key: &Key) -> Option<(Uid, Revision)> {
+                match kind {
+                    $(HciKind::$kind => {
+                        let target = &self.$field.get(key)?.target;
+                        Some((target.uid.clone(), target.revision))
+                    })*
+                }
+            }
+
+            pub fn keys(&self, kind: HciKind) -> BTreeSet<Key> {
+                match kind {
+                    $(HciKind::$kind => self.$field.keys().cloned().collect(),)*
+                }
+            }
+        }
+    };
+}
+
+shelves! {
+    /// Upgrades of Harvester.
+    Upgrade in upgrades: Upgrade,
+    /// Releases that can be upgraded to.
+    Version in versions: Version,
+    /// Settings of Harvester: the value that counts.
+    Setting in settings: Arc<str>,
+    /// Collections of logs.
+    UpgradeLog in logs: Log,
+    /// Images of virtual machines, the ISO among them.
+    Image in images: Image,
+    /// Addons of Harvester.
+    Addon in addons: Addon,
+    /// Backups and snapshots of virtual machines.
+    Backup in backups: Backup,
+    /// Restores of either.
+    Restore in restores: Backup,
+    /// Rancher's provisioning clusters.
+    Cluster in clusters: LocalCluster,
+    /// Cluster API's view of the same.
+    CapiCluster in capi_clusters: CapiCluster,
+    /// Machines of Cluster API.
+    Machine in machines: Machine,
+    /// Plan secrets, without their data.
+    Plan in plans: MachinePlan,
+    /// Charts that fleet manages.
+    Chart in charts: Chart,
+    /// Jobs of upgrades.
+    Job in jobs: Job,
+    /// Services of repositories.
+    Service in services: (),
+    /// Lists of virtual machines that were stopped.
+    RestoreList in restore_lists: RestoreList,
+    /// Virtual machines.
+    Vm in vms: Vm,
+    /// Virtual machines that run.
+    Vmi in vmis: Vmi,
+    /// Migrations.
+    Migration in migrations: Migration,
+    /// Volumes of Longhorn.
+    Volume in volumes: Volume,
+    /// Engines of Longhorn.
+    Engine in engines: Engine,
+    /// Settings of Longhorn.
+    LonghornSetting in longhorn_settings: Arc<str>,
+    /// Harvester's own controller.
+    Upstream in upstream: Upstream,
+}
+
+impl HciKind {
+    pub fn word(self) -> &'static str {
+        self.into()
+    }
+}
+
+impl Hci {
+    /// Puts a running virtual machine where it can be found by its node. Called after [`Hci::put`].
+    pub fn index(&mut self, key: &Key) {
+        if let Some(node) = self.vmis.get(key).and_then(|vmi| vmi.node.clone()) {
+            self.vmis_by_node.entry(node).or_default().insert(key.clone());
+        }
+    }
+
+    fn unindex(&mut self, kind: HciKind, key: &Key) {
+        if kind != HciKind::Vmi {
+            return;
+        }
+        let Some(node) = self.vmis.get(key).and_then(|vmi| vmi.node.clone()) else {
+            return;
+        };
+        if let Some(keys) = self.vmis_by_node.get_mut(&node) {
+            keys.remove(key);
+            if keys.is_empty() {
+                self.vmis_by_node.remove(&node);
+            }
+        }
+    }
+
+    /// Puts an object in and keeps the index true; whether anything but its revision is new.
+    pub fn take(&mut self, object: HciObject) -> bool {
+        let (kind, key) = (object.kind(), object.target().key.clone());
+        let changed = self.put(object);
+        if kind == HciKind::Vmi {
+            self.index(&key);
+        }
+        changed
+    }
+
+    /// The virtual machines that are on a node and not over.
+    pub fn vmis_on<'a>(&'a self, node: &NodeName) -> impl Iterator<Item = &'a Arc<Seen<Vmi>>> {
+        let keys = self.vmis_by_node.get(node).into_iter().flatten();
+        keys.filter_map(|key| self.vmis.get(key)).filter(|vmi| vmi.alive())
+    }
+
+    /// The value of a setting that counts; empty where there is no such setting.
+    pub fn setting(&self, name: &str) -> &str {
+        self.settings
+            .get(&Key::new("", name))
+            .map_or("", |setting| &setting.what)
+    }
+
+    /// The cluster Rancher runs in.
+    pub fn local_cluster(&self) -> Option<&Arc<Seen<LocalCluster>>> {
+        use afloat_api::foreign::rancher::{LOCAL_CLUSTER, LOCAL_NAMESPACE};
+        self.clusters.get(&Key::new(LOCAL_NAMESPACE, LOCAL_CLUSTER))
+    }
+
+    /// The plan secret of a node, through its Machine.
+    pub fn plan_of(&self, node: &NodeName) -> Option<&Arc<Seen<MachinePlan>>> {
+        let machine = self
+            .machines
+            .values()
+            .find(|machine| machine.node.as_ref() == Some(node))?;
+        let name = &*machine.target.key.name;
+        self.plans.values().find(|plan| plan.machine == name)
+    }
+}
+
+/// What a Node carries for the front door, as it was seen.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct NodeMarks {
+    /// `harvesterhci.io/node-upgrade-pause`
+    pub pause: Option<Arc<str>>,
+    /// `harvesterhci.io/pendingOSImage`
+    pub pending_os_image: Option<Arc<str>>,
+    /// `cluster.x-k8s.io/machine`
+    pub machine: Option<Arc<str>>,
+    /// `harvesterhci.io/maintain-status`
+    pub maintenance: Option<Arc<str>>,
+}
+
+/// What a repository answered.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RepoAnswer {
+    /// The release file, or why it did not come.
+    pub release: Result<Arc<str>, Arc<str>>,
+    /// How often in a row it did not come.
+    pub failures: u32,
+}
+
+/// How far a collection of logs is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Log {
+    pub started: bool,
+}
+
+/// An image of a virtual machine.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Image {
+    /// Name of the Upgrade it is labelled with.
+    pub upgrade: Option<Arc<str>>,
+    pub imported: bool,
+    /// Why it will not be imported any more.
+    pub gave_up: Option<Arc<str>>,
+    /// What is told of its download meanwhile.
+    pub message: Arc<str>,
+}
+
+/// An addon.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Addon {
+    pub enabled: bool,
+    pub status: Arc<str>,
+}
+
+impl Addon {
+    /// Being deployed, removed or changed.
+    pub fn busy(&self) -> bool {
+        match &*self.status {
+            "AddonDeploySuccessful" => !self.enabled,
+            "AddonDisabled" | "" => self.enabled,
+            _ => true,
+        }
+    }
+}
+
+/// A backup, a snapshot or the restore of one.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Backup {
+    pub snapshot: bool,
+    pub under_way: bool,
+}
+
+/// The cluster Rancher runs in.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LocalCluster {
+    pub kubernetes_version: Arc<str>,
+    pub provision_generation: i64,
+    /// `rkeConfig.upgradeStrategy` as it is; null where there is none.
+    pub strategy: Value,
+    /// Uid of the upgrade it was last changed for (`afloat.dev/rolled-out-for`).
+    pub rolled_out_for: Option<Uid>,
+    /// Version and strategy before that (`afloat.dev/upgrade-strategy-before`).
+    pub before: Option<Arc<str>>,
+    /// What Rancher says about the control plane while it is not done (`ControlPlaneReady`).
+    pub checkpoint: Option<Arc<str>>,
+}
+
+/// Cluster API's view of the local cluster.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CapiCluster {
+    pub phase: Arc<str>,
+    pub paused: bool,
+}
+
+/// A Machine.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Machine {
+    pub phase: Arc<str>,
+    pub node: Option<NodeName>,
+}
+
+/// A chart that fleet manages.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Chart {
+    pub paused: bool,
+    /// Uid of the upgrade that paused it (`afloat.dev/paused-by`).
+    pub paused_by: Option<Uid>,
+    /// Why it is not ready, where it says so.
+    pub not_ready: Option<Arc<str>>,
+}
+
+/// A Job.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Job {
+    /// Uid of the upgrade it was made for.
+    pub upgrade_uid: Option<Uid>,
+    pub complete: bool,
+    /// Why it failed, where it has.
+    pub failed: Option<Arc<str>>,
+    pub created_at: Option<Timestamp>,
+    pub completed_at: Option<Timestamp>,
+}
+
+/// Virtual machines that were stopped, by node, each `namespace/name`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RestoreList {
+    pub nodes: BTreeMap<String, BTreeSet<String>>,
+}
+
+/// A virtual machine, running or not.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Vm {
+    /// What a person sees, as `Running`.
+    pub status: Arc<str>,
+    /// A volume is being added or taken away.
+    pub volume_requests: bool,
+}
+
+/// A virtual machine that runs.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Vmi {
+    pub phase: Arc<str>,
+    pub node: Option<NodeName>,
+    pub node_selector: BTreeMap<Arc<str>, Arc<str>>,
+    /// Where it may be: one must hold, anywhere where empty.
+    pub node_affinity: Vec<Selector>,
+    /// It has PCI, USB or GPU devices of its host.
+    pub host_devices: bool,
+    /// Why KubeVirt says that it cannot be migrated.
+    pub not_migratable: Option<Arc<str>>,
+    /// It belongs to an upgrade, as the repository did in older releases.
+    pub of_upgrade: bool,
+}
+
+impl Vmi {
+    pub fn alive(&self) -> bool {
+        !matches!(&*self.phase, "Succeeded" | "Failed")
+    }
+}
+
+/// A migration.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Migration {
+    pub vmi: Arc<str>,
+    pub phase: Arc<str>,
+    pub message: Option<Arc<str>>,
+}
+
+/// A volume of Longhorn.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Volume {
+    pub state: Arc<str>,
+    pub robustness: Arc<str>,
+    pub node: Option<NodeName>,
+    pub replicas: i32,
+    /// The claim it serves.
+    pub claim: Option<Key>,
+    /// Pods that use it and run.
+    pub users: Vec<Arc<str>>,
+}
+
+impl Volume {
+    pub fn attached(&self) -> bool {
+        matches!(&*self.state, "attached" | "attaching")
+    }
+}
+
+/// An engine of Longhorn.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Engine {
+    pub volume: Arc<str>,
+    pub node: Option<NodeName>,
+    pub running: bool,
+    /// Replicas that are whole.
+    pub whole: usize,
+}
+
+/// Harvester's own controller, which upgrades by itself.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Upstream {
+    pub replicas: i64,
+    /// A person said that it leaves upgrades alone (`afloat.dev/harvester-upgrades: off`).
+    pub off: bool,
+}

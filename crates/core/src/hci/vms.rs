@@ -1,0 +1,132 @@
+//! Virtual machines that cannot leave their node by live migration, each with every reason. Upstream looks at four rules and
+//! stops at the first that fits; the reasons KubeVirt itself gives, taints and what is off-limits elsewhere count here too.
+
+use std::fmt;
+use std::sync::Arc;
+
+use afloat_api::{annotations, labels};
+
+use super::view::{Seen, Vmi};
+use crate::view::{Key, Node, NodeName, TaintEffect, View};
+
+/// Why a virtual machine cannot be migrated.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Why {
+    /// There is no other node.
+    OnlyNode,
+    /// Its node selector names labels that no other node in service has.
+    Selector(String),
+    /// Its affinity allows no other node in service.
+    Affinity,
+    /// It uses a device of its host.
+    HostDevice,
+    /// KubeVirt says so, as for CD-ROMs, container disks and volumes that one node alone may use.
+    KubeVirt(Arc<str>),
+    /// Every node it could go to is cordoned, tainted or not Ready.
+    NobodyInService,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OnlyNode => formatter.write_str("there is no other node"),
+            Self::Selector(labels) => write!(formatter, "its nodeSelector ({labels}) fits no other node in service"),
+            Self::Affinity => formatter.write_str("its node affinity allows no other node in service"),
+            Self::HostDevice => formatter.write_str("it uses a device of its host"),
+            Self::KubeVirt(text) => write!(formatter, "KubeVirt says: {text}"),
+            Self::NobodyInService => formatter.write_str("every other node is cordoned, tainted or not Ready"),
+        }
+    }
+}
+
+/// A virtual machine that cannot be migrated.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bound {
+    pub vm: Key,
+    pub node: NodeName,
+    pub whys: Vec<Why>,
+}
+
+impl Bound {
+    /// `vm/ns/name: because; because`
+    pub fn reasons(&self) -> String {
+        let words: Vec<String> = self.whys.iter().map(ToString::to_string).collect();
+        words.join("; ")
+    }
+}
+
+/// Nodes a virtual machine may be on at all: a witness runs etcd only.
+pub fn hosts(view: &View) -> impl Iterator<Item = &Arc<Node>> {
+    view.nodes
+        .values()
+        .filter(|node| !node.labels.contains_key(labels::HARVESTER_WITNESS))
+}
+
+/// The virtual machines on a node that cannot leave it by migration, by name.
+pub fn bound(view: &View, node: &NodeName) -> Vec<Bound> {
+    let others: Vec<&Arc<Node>> = hosts(view).filter(|other| other.name != *node).collect();
+    let in_service: Vec<&Arc<Node>> = others.iter().copied().filter(|other| takes_vms(other)).collect();
+    let bound = |vmi: &Arc<Seen<Vmi>>| {
+        let whys = whys(vmi, &others, &in_service);
+        (!whys.is_empty()).then(|| Bound {
+            vm: vmi.target.key.clone(),
+            node: node.clone(),
+            whys,
+        })
+    };
+    view.hci
+        .vmis_on(node)
+        .filter(|vmi| !vmi.of_upgrade)
+        .filter_map(bound)
+        .collect()
+}
+
+/// The same for all nodes.
+pub fn all_bound(view: &View) -> Vec<Bound> {
+    view.nodes.keys().flat_map(|node| bound(view, node)).collect()
+}
+
+/// Whether virtual machines may move to a node now.
+fn takes_vms(node: &Node) -> bool {
+    let kept_away = |taint: &crate::view::Taint| {
+        &*taint.key == annotations::KUBEVIRT_DRAIN_TAINT
+            || (taint.effect == TaintEffect::NoExecute && taint.key.starts_with("node.kubernetes.io/"))
+    };
+    node.available() && !node.taints.iter().any(kept_away)
+}
+
+fn whys(vmi: &Vmi, others: &[&Arc<Node>], in_service: &[&Arc<Node>]) -> Vec<Why> {
+    if others.is_empty() {
+        return vec![Why::OnlyNode];
+    }
+    let mut whys = Vec::new();
+    if vmi.host_devices {
+        whys.push(Why::HostDevice);
+    }
+    if let Some(text) = &vmi.not_migratable {
+        whys.push(Why::KubeVirt(Arc::clone(text)));
+    }
+    let selects = |node: &Node| {
+        let mut wanted = vmi.node_selector.iter();
+        wanted.all(|(key, value)| node.labels.get(key) == Some(value))
+    };
+    let allows = |node: &Node| {
+        vmi.node_affinity.is_empty() || vmi.node_affinity.iter().any(|selector| selector.matches(&node.labels))
+    };
+    if in_service.is_empty() {
+        whys.push(Why::NobodyInService);
+        return whys;
+    }
+    let selected: Vec<&&Arc<Node>> = in_service.iter().filter(|node| selects(node)).collect();
+    if selected.is_empty() {
+        let words: Vec<String> = vmi
+            .node_selector
+            .iter()
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect();
+        whys.push(Why::Selector(words.join(",")));
+    } else if !selected.iter().any(|node| allows(node)) {
+        whys.push(Why::Affinity);
+    }
+    whys
+}

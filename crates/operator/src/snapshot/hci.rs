@@ -1,0 +1,401 @@
+//! The kinds of a Harvester-like cluster: where each is served, which of its objects are watched, and what is kept of them. Watched
+//! only where discovery shows them; the data of secrets is never asked for.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use afloat_api::foreign::rancher::{LOCAL_CLUSTER, LOCAL_NAMESPACE, MachinePlan, PLAN_SECRET_TYPE};
+use afloat_api::harvester::{NAMESPACE, Upgrade, Version};
+use afloat_api::{annotations, labels};
+use afloat_core::hci::view::{
+    Addon, Backup, CapiCluster, Chart, Engine, HciKind, HciObject, Image, Job, LocalCluster, Log, Machine, Migration,
+    RestoreList, Seen, Upstream, Vm, Vmi, Volume,
+};
+use afloat_core::view::{Key, NodeName, Uid};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Affinity, Secret};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use serde_json::Value;
+
+use super::scheduling;
+use super::{Unreadable, identity};
+
+/// Uid of the upgrade the provisioning cluster was last changed for.
+pub const ROLLED_OUT_FOR: &str = "afloat.dev/rolled-out-for";
+/// Version and strategy of the provisioning cluster before that.
+pub const STRATEGY_BEFORE: &str = "afloat.dev/upgrade-strategy-before";
+/// On Harvester's Deployment: `off` where its upgrade controller leaves upgrades alone.
+const UPSTREAM_OFF: &str = "afloat.dev/harvester-upgrades";
+
+/// Where a kind is served.
+pub struct Served {
+    pub resource: ApiResource,
+    pub namespace: Option<&'static str>,
+    pub labels: Option<String>,
+    pub fields: Option<String>,
+}
+
+impl Served {
+    /// The API of its objects.
+    pub fn api<K>(&self, client: &kube::Client) -> kube::Api<K>
+    where
+        K: kube::Resource<DynamicType = ApiResource, Scope = kube::core::DynamicResourceScope>,
+    {
+        match self.namespace {
+            Some(namespace) => kube::Api::namespaced_with(client.clone(), namespace, &self.resource),
+            None => kube::Api::all_with(client.clone(), &self.resource),
+        }
+    }
+}
+
+/// Where a kind is served, and which of its objects count.
+pub fn served(kind: HciKind) -> Served {
+    let (group, version, name, plural) = names(kind);
+    let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, name), plural);
+    let named = |name: &str| Some(format!("metadata.name={name}"));
+    let (namespace, labels, fields) = match kind {
+        HciKind::Cluster | HciKind::CapiCluster => (Some(LOCAL_NAMESPACE), None, named(LOCAL_CLUSTER)),
+        HciKind::Machine | HciKind::Chart => (Some(LOCAL_NAMESPACE), None, None),
+        HciKind::Plan => (
+            Some(LOCAL_NAMESPACE),
+            Some(labels::RANCHER_MACHINE.to_owned()),
+            Some(format!("type={PLAN_SECRET_TYPE}")),
+        ),
+        HciKind::Job | HciKind::Service | HciKind::RestoreList => {
+            (Some(NAMESPACE), Some(labels::HARVESTER_UPGRADE.to_owned()), None)
+        }
+        HciKind::Upstream => (Some(NAMESPACE), None, named("harvester")),
+        _ => (None, None, None),
+    };
+    Served {
+        resource,
+        namespace,
+        labels,
+        fields,
+    }
+}
+
+fn names(kind: HciKind) -> (&'static str, &'static str, &'static str, &'static str) {
+    const HARVESTER: &str = "harvesterhci.io";
+    match kind {
+        HciKind::Upgrade => (HARVESTER, "v1beta1", "Upgrade", "upgrades"),
+        HciKind::Version => (HARVESTER, "v1beta1", "Version", "versions"),
+        HciKind::Setting => (HARVESTER, "v1beta1", "Setting", "settings"),
+        HciKind::UpgradeLog => (HARVESTER, "v1beta1", "UpgradeLog", "upgradelogs"),
+        HciKind::Image => (HARVESTER, "v1beta1", "VirtualMachineImage", "virtualmachineimages"),
+        HciKind::Addon => (HARVESTER, "v1beta1", "Addon", "addons"),
+        HciKind::Backup => (HARVESTER, "v1beta1", "VirtualMachineBackup", "virtualmachinebackups"),
+        HciKind::Restore => (HARVESTER, "v1beta1", "VirtualMachineRestore", "virtualmachinerestores"),
+        HciKind::Cluster => ("provisioning.cattle.io", "v1", "Cluster", "clusters"),
+        HciKind::CapiCluster => ("cluster.x-k8s.io", "v1beta1", "Cluster", "clusters"),
+        HciKind::Machine => ("cluster.x-k8s.io", "v1beta1", "Machine", "machines"),
+        HciKind::Plan => ("", "v1", "Secret", "secrets"),
+        HciKind::Chart => ("management.cattle.io", "v3", "ManagedChart", "managedcharts"),
+        HciKind::Job => ("batch", "v1", "Job", "jobs"),
+        HciKind::Service => ("", "v1", "Service", "services"),
+        HciKind::RestoreList => ("", "v1", "ConfigMap", "configmaps"),
+        HciKind::Vm => ("kubevirt.io", "v1", "VirtualMachine", "virtualmachines"),
+        HciKind::Vmi => ("kubevirt.io", "v1", "VirtualMachineInstance", "virtualmachineinstances"),
+        HciKind::Migration => (
+            "kubevirt.io",
+            "v1",
+            "VirtualMachineInstanceMigration",
+            "virtualmachineinstancemigrations",
+        ),
+        HciKind::Volume => ("longhorn.io", "v1beta2", "Volume", "volumes"),
+        HciKind::Engine => ("longhorn.io", "v1beta2", "Engine", "engines"),
+        HciKind::LonghornSetting => ("longhorn.io", "v1beta2", "Setting", "settings"),
+        HciKind::Upstream => ("apps", "v1", "Deployment", "deployments"),
+    }
+}
+
+/// Kinds that every cluster serves: watched where the front door is, and only there.
+pub fn built_in(kind: HciKind) -> bool {
+    matches!(
+        kind,
+        HciKind::Plan | HciKind::Job | HciKind::Service | HciKind::RestoreList | HciKind::Upstream
+    )
+}
+
+/// Reads of an object that was decoded without a type.
+struct Read<'a> {
+    object: &'a DynamicObject,
+}
+
+impl<'a> Read<'a> {
+    fn at(&self, path: &str) -> &'a Value {
+        static NULL: Value = Value::Null;
+        self.object.data.pointer(path).unwrap_or(&NULL)
+    }
+
+    fn text(&self, path: &str) -> Arc<str> {
+        Arc::from(self.at(path).as_str().unwrap_or_default())
+    }
+
+    fn some_text(&self, path: &str) -> Option<Arc<str>> {
+        self.at(path).as_str().filter(|text| !text.is_empty()).map(Arc::from)
+    }
+
+    fn yes(&self, path: &str) -> bool {
+        self.at(path).as_bool().unwrap_or_default()
+    }
+
+    fn number(&self, path: &str) -> i64 {
+        self.at(path).as_i64().unwrap_or_default()
+    }
+
+    fn annotation(&self, key: &str) -> Option<&'a str> {
+        self.object.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+    }
+
+    fn label(&self, key: &str) -> Option<&'a str> {
+        self.object.metadata.labels.as_ref()?.get(key).map(String::as_str)
+    }
+
+    fn node(&self, path: &str) -> Option<NodeName> {
+        self.some_text(path).map(NodeName::from)
+    }
+
+    /// Status, and reason or message, of a condition.
+    fn condition(&self, kind: &str) -> Option<(&'a str, Arc<str>)> {
+        let conditions = self.at("/status/conditions").as_array()?;
+        let condition = conditions.iter().find(|condition| condition["type"] == kind)?;
+        let word = |key: &str| condition[key].as_str().filter(|text| !text.is_empty());
+        let text = word("message").or_else(|| word("reason")).unwrap_or_default();
+        Some((condition["status"].as_str().unwrap_or_default(), Arc::from(text)))
+    }
+
+    fn time(&self, path: &str) -> Option<Timestamp> {
+        self.at(path).as_str()?.parse().ok()
+    }
+}
+
+/// What is kept of an object.
+pub fn reduce(kind: HciKind, object: &DynamicObject) -> Result<HciObject, Unreadable> {
+    let read = Read { object };
+    let typed = |problem: kube::core::dynamic::ParseDynamicObjectError| Unreadable::new(&object.metadata, &problem);
+    Ok(match kind {
+        HciKind::Upgrade => {
+            let upgrade: Upgrade = object.clone().try_parse().map_err(typed)?;
+            HciObject::Upgrade(seen(object, upgrade)?)
+        }
+        HciKind::Version => {
+            let version: Version = object.clone().try_parse().map_err(typed)?;
+            HciObject::Version(seen(object, version)?)
+        }
+        HciKind::Setting => HciObject::Setting(seen(object, setting(&read))?),
+        HciKind::UpgradeLog => {
+            let started = read.condition("Started").is_some_and(|(status, _)| status == "True");
+            HciObject::UpgradeLog(seen(object, Log { started })?)
+        }
+        HciKind::Image => HciObject::Image(seen(object, image(&read))?),
+        HciKind::Addon => {
+            let addon = Addon {
+                enabled: read.yes("/spec/enabled"),
+                status: read.text("/status/status"),
+            };
+            HciObject::Addon(seen(object, addon)?)
+        }
+        HciKind::Backup => HciObject::Backup(seen(object, backup(&read, "/status/readyToUse"))?),
+        HciKind::Restore => HciObject::Restore(seen(object, backup(&read, "/status/complete"))?),
+        HciKind::Cluster => HciObject::Cluster(seen(object, cluster(&read))?),
+        HciKind::CapiCluster => {
+            let cluster = CapiCluster {
+                phase: read.text("/status/phase"),
+                paused: read.yes("/spec/paused"),
+            };
+            HciObject::CapiCluster(seen(object, cluster)?)
+        }
+        HciKind::Machine => {
+            let machine = Machine {
+                phase: read.text("/status/phase"),
+                node: read.node("/status/nodeRef/name"),
+            };
+            HciObject::Machine(seen(object, machine)?)
+        }
+        HciKind::Plan => return plan(object),
+        HciKind::Chart => HciObject::Chart(seen(object, chart(&read))?),
+        HciKind::Job => HciObject::Job(seen(object, job(&read))?),
+        HciKind::Service => HciObject::Service(seen(object, ())?),
+        HciKind::RestoreList => HciObject::RestoreList(seen(object, restore_list(&read))?),
+        _ => return reduce_more(kind, object, &read),
+    })
+}
+
+fn reduce_more(kind: HciKind, object: &DynamicObject, read: &Read<'_>) -> Result<HciObject, Unreadable> {
+    Ok(match kind {
+        HciKind::Vm => {
+            let vm = Vm {
+                status: read.text("/status/printableStatus"),
+                volume_requests: read
+                    .at("/status/volumeRequests")
+                    .as_array()
+                    .is_some_and(|list| !list.is_empty()),
+            };
+            HciObject::Vm(seen(object, vm)?)
+        }
+        HciKind::Vmi => HciObject::Vmi(seen(object, vmi(read))?),
+        HciKind::Migration => {
+            let migration = Migration {
+                vmi: read.text("/spec/vmiName"),
+                phase: read.text("/status/phase"),
+                message: read.some_text("/status/migrationState/failureReason"),
+            };
+            HciObject::Migration(seen(object, migration)?)
+        }
+        HciKind::Volume => HciObject::Volume(seen(object, volume(read))?),
+        HciKind::Engine => {
+            let modes = read.at("/status/replicaModeMap").as_object();
+            let engine = Engine {
+                volume: read.text("/spec/volumeName"),
+                node: read.node("/spec/nodeID"),
+                running: &*read.text("/status/currentState") == "running",
+                whole: modes.map_or(0, |modes| modes.values().filter(|mode| *mode == "RW").count()),
+            };
+            HciObject::Engine(seen(object, engine)?)
+        }
+        HciKind::LonghornSetting => HciObject::LonghornSetting(seen(object, read.text("/value"))?),
+        _ => {
+            let upstream = Upstream {
+                replicas: read.at("/spec/replicas").as_i64().unwrap_or(1),
+                off: read.annotation(UPSTREAM_OFF) == Some("off"),
+            };
+            HciObject::Upstream(seen(object, upstream)?)
+        }
+    })
+}
+
+fn seen<T>(object: &DynamicObject, what: T) -> Result<Box<Seen<T>>, Unreadable> {
+    Ok(Box::new(Seen {
+        target: identity(&object.metadata)?,
+        deleting: object.metadata.deletion_timestamp.is_some(),
+        what,
+    }))
+}
+
+fn setting(read: &Read<'_>) -> Arc<str> {
+    read.some_text("/value").unwrap_or_else(|| read.text("/default"))
+}
+
+fn image(read: &Read<'_>) -> Image {
+    let is = |kind: &str| read.condition(kind).filter(|(status, _)| *status == "True");
+    let progress = read.condition("Imported").map(|(_, text)| text).unwrap_or_default();
+    let broken = read.condition("Imported").filter(|(status, _)| *status == "False");
+    let gave_up = is("RetryLimitExceeded").or(broken).map(|(_, text)| text);
+    Image {
+        upgrade: read.label(labels::HARVESTER_UPGRADE).map(Arc::from),
+        imported: is("Imported").is_some(),
+        gave_up,
+        message: progress,
+    }
+}
+
+fn backup(read: &Read<'_>, done: &str) -> Backup {
+    let broken = !read.at("/status/error").is_null();
+    Backup {
+        snapshot: &*read.text("/spec/type") == "snapshot",
+        under_way: !read.yes(done) && !broken,
+    }
+}
+
+fn cluster(read: &Read<'_>) -> LocalCluster {
+    let told = read
+        .condition("ControlPlaneReady")
+        .filter(|(status, _)| *status != "True");
+    LocalCluster {
+        kubernetes_version: read.text("/spec/kubernetesVersion"),
+        provision_generation: read.number("/spec/rkeConfig/provisionGeneration"),
+        strategy: read.at("/spec/rkeConfig/upgradeStrategy").clone(),
+        rolled_out_for: read.annotation(ROLLED_OUT_FOR).map(Uid::from),
+        before: read.annotation(STRATEGY_BEFORE).map(Arc::from),
+        checkpoint: told.map(|(_, text)| text).filter(|text| !text.is_empty()),
+    }
+}
+
+/// A plan secret: its metadata says all; the type was asked for by the watch.
+fn plan(object: &DynamicObject) -> Result<HciObject, Unreadable> {
+    let secret = Secret {
+        metadata: object.metadata.clone(),
+        type_: Some(PLAN_SECRET_TYPE.to_owned()),
+        ..Secret::default()
+    };
+    let plan =
+        MachinePlan::from_secret(&secret).ok_or_else(|| Unreadable::new(&object.metadata, &"it names no machine"))?;
+    Ok(HciObject::Plan(seen(object, plan)?))
+}
+
+fn chart(read: &Read<'_>) -> Chart {
+    let not_ready = read.condition("Ready").filter(|(status, _)| *status != "True");
+    Chart {
+        paused: read.yes("/spec/paused"),
+        paused_by: read.annotation(annotations::PAUSED_BY).map(Uid::from),
+        not_ready: not_ready.map(|(_, text)| text),
+    }
+}
+
+fn job(read: &Read<'_>) -> Job {
+    let is = |kind: &str| read.condition(kind).filter(|(status, _)| *status == "True");
+    let failed = is("Failed");
+    let created = read.object.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    Job {
+        upgrade_uid: read.label(labels::UPGRADE_UID).map(Uid::from),
+        complete: is("Complete").is_some(),
+        failed: failed.map(|(_, text)| text),
+        created_at: created,
+        completed_at: read.time("/status/completionTime"),
+    }
+}
+
+fn restore_list(read: &Read<'_>) -> RestoreList {
+    let data = read.at("/data").as_object().into_iter().flatten();
+    let nodes = data.map(|(node, list)| {
+        let names = list
+            .as_str()
+            .unwrap_or_default()
+            .split(',')
+            .map(str::trim)
+            .filter(|name| !name.is_empty());
+        (node.clone(), names.map(str::to_owned).collect())
+    });
+    RestoreList { nodes: nodes.collect() }
+}
+
+fn vmi(read: &Read<'_>) -> Vmi {
+    let selector = read.at("/spec/nodeSelector").as_object().into_iter().flatten();
+    let selector: BTreeMap<Arc<str>, Arc<str>> = selector
+        .filter_map(|(key, value)| Some((Arc::from(key.as_str()), Arc::from(value.as_str()?))))
+        .collect();
+    let affinity: Option<Affinity> = serde_json::from_value(read.at("/spec/affinity").clone()).ok();
+    let some = |path: &str| read.at(path).as_array().is_some_and(|list| !list.is_empty());
+    let bound = read
+        .condition("LiveMigratable")
+        .filter(|(status, _)| *status == "False");
+    Vmi {
+        phase: read.text("/status/phase"),
+        node: read.node("/status/nodeName"),
+        node_selector: selector,
+        node_affinity: scheduling::node_affinity(affinity.as_ref()),
+        host_devices: some("/spec/domain/devices/hostDevices") || some("/spec/domain/devices/gpus"),
+        not_migratable: bound.map(|(_, text)| text),
+        of_upgrade: read.label(labels::HARVESTER_UPGRADE).is_some(),
+    }
+}
+
+fn volume(read: &Read<'_>) -> Volume {
+    let workloads = read.at("/status/kubernetesStatus/workloadsStatus").as_array();
+    let running = |status: &&Value| matches!(status["podStatus"].as_str(), Some("Running" | "Pending"));
+    let users = workloads.into_iter().flatten().filter(running);
+    let claim = read.some_text("/status/kubernetesStatus/pvcName");
+    let namespace = read.text("/status/kubernetesStatus/namespace");
+    Volume {
+        state: read.text("/status/state"),
+        robustness: read.text("/status/robustness"),
+        node: read.node("/status/currentNodeID"),
+        replicas: i32::try_from(read.number("/spec/numberOfReplicas")).unwrap_or_default(),
+        claim: claim.map(|name| Key::new(&namespace, &name)),
+        users: users
+            .filter_map(|status| status["podName"].as_str())
+            .map(Arc::from)
+            .collect(),
+    }
+}

@@ -1,0 +1,244 @@
+//! Admission for the front door of Harvester: the API server asks, the loop answers from its view, purely. Only the process that leads
+//! has a view; where nobody answers, the API server goes on (`failurePolicy: Ignore`), and the preflight looks again at the start.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use afloat_api::harvester::{Upgrade, Version};
+use afloat_core::hci::{Request, Verdict, admit};
+use afloat_core::view::View;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use axum::{Json, Router};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot};
+
+/// Questions that may wait.
+const WAITING: usize = 64;
+/// How long a question may wait for the loop; the API server gives up after ten seconds.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The largest object the API server stores, twice (old and new), and some.
+const LARGEST_BODY: usize = 4 << 20;
+
+/// Where admission is served.
+#[derive(Clone, Debug)]
+pub struct Door {
+    pub listen: SocketAddr,
+    /// Certificate and key, as PEM; without both it is served in the clear, for a proxy in front of it.
+    pub certificate: Option<(PathBuf, PathBuf)>,
+}
+
+/// Why admission is not served.
+#[derive(Debug, thiserror::Error)]
+pub enum WebhookError {
+    #[error("cannot listen on {address} ({cause})")]
+    Listen { address: SocketAddr, cause: std::io::Error },
+    #[error("{path}: {problem}")]
+    Certificate { path: String, problem: String },
+}
+
+/// A question, and where its answer goes.
+pub struct Question {
+    asked: Asked,
+    answer: oneshot::Sender<Verdict>,
+}
+
+/// What is asked, owned.
+enum Asked {
+    CreateUpgrade(Box<Upgrade>),
+    UpdateUpgrade { old: Box<Upgrade>, new: Box<Upgrade> },
+    DeleteUpgrade(Box<Upgrade>),
+    WriteVersion(Box<Version>),
+    WriteSetting { name: String, value: String },
+    CreateNode(String),
+}
+
+impl Question {
+    /// Answers from a view.
+    pub fn answer(self, view: &View) {
+        let request = match &self.asked {
+            Asked::CreateUpgrade(upgrade) => Request::CreateUpgrade(upgrade),
+            Asked::UpdateUpgrade { old, new } => Request::UpdateUpgrade { old, new },
+            Asked::DeleteUpgrade(upgrade) => Request::DeleteUpgrade(upgrade),
+            Asked::WriteVersion(version) => Request::WriteVersion(version),
+            Asked::WriteSetting { name, value } => Request::WriteSetting { name, value },
+            Asked::CreateNode(name) => Request::CreateNode(name),
+        };
+        // Whoever asked may have given up meanwhile.
+        let _given_up = self.answer.send(admit(view, &request));
+    }
+}
+
+/// The next question, where there are any.
+pub(crate) async fn asked(questions: Option<&mut mpsc::Receiver<Question>>) -> Option<Question> {
+    match questions {
+        Some(questions) => questions.recv().await,
+        None => None,
+    }
+}
+
+/// The two ends of the queue of questions.
+pub fn desk() -> (mpsc::Sender<Question>, mpsc::Receiver<Question>) {
+    mpsc::channel(WAITING)
+}
+
+/// The pages of admission.
+pub fn router(desk: mpsc::Sender<Question>) -> Router {
+    Router::new()
+        .route("/admit", post(review))
+        .layer(DefaultBodyLimit::max(LARGEST_BODY))
+        .with_state(desk)
+}
+
+async fn review(State(desk): State<mpsc::Sender<Question>>, Json(body): Json<Value>) -> Response {
+    let request = &body["request"];
+    let uid = request["uid"].clone();
+    let verdict = match read(request) {
+        Ok(Some(asked)) => {
+            let (answer, answered) = oneshot::channel();
+            let told = async {
+                desk.send(Question { asked, answer }).await.ok()?;
+                answered.await.ok()
+            };
+            match tokio::time::timeout(PATIENCE, told).await {
+                Ok(Some(verdict)) => verdict,
+                _ => return (StatusCode::SERVICE_UNAVAILABLE, "this process does not lead\n").into_response(),
+            }
+        }
+        Ok(None) => Verdict::default(),
+        Err(problem) => return Json(answer(&uid, false, &problem, &[])).into_response(),
+    };
+    Json(answer(&uid, verdict.allowed(), &verdict.message(), &verdict.warnings)).into_response()
+}
+
+fn answer(uid: &Value, allowed: bool, message: &str, warnings: &[String]) -> Value {
+    let mut response = json!({ "uid": uid, "allowed": allowed, "warnings": warnings });
+    if !allowed {
+        response["status"] = json!({ "code": 422, "reason": "Invalid", "message": message });
+    }
+    json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response })
+}
+
+/// What an `AdmissionReview` asks; nothing where it is not about the front door.
+fn read(request: &Value) -> Result<Option<Asked>, String> {
+    fn typed<T: DeserializeOwned>(value: &Value) -> Result<Box<T>, String> {
+        serde_json::from_value(value.clone())
+            .map(Box::new)
+            .map_err(|error| format!("it cannot be read: {error}"))
+    }
+    let (object, old) = (&request["object"], &request["oldObject"]);
+    // A subresource is written by controllers, and says nothing a person chose.
+    if request["subResource"].as_str().is_some_and(|part| !part.is_empty()) {
+        return Ok(None);
+    }
+    let name = || request["name"].as_str().unwrap_or_default().to_owned();
+    let kind = request["kind"]["kind"].as_str().unwrap_or_default();
+    let asked = match (kind, request["operation"].as_str().unwrap_or_default()) {
+        ("Upgrade", "CREATE") => {
+            let mut upgrade = typed::<Upgrade>(object)?;
+            if upgrade.metadata.namespace.is_none() {
+                upgrade.metadata.namespace = request["namespace"].as_str().map(str::to_owned);
+            }
+            Asked::CreateUpgrade(upgrade)
+        }
+        ("Upgrade", "UPDATE") => Asked::UpdateUpgrade {
+            old: typed(old)?,
+            new: typed(object)?,
+        },
+        ("Upgrade", "DELETE") => Asked::DeleteUpgrade(typed(old)?),
+        ("Version", "CREATE" | "UPDATE") => Asked::WriteVersion(typed(object)?),
+        ("Setting", "CREATE" | "UPDATE") => Asked::WriteSetting {
+            name: name(),
+            value: object["value"].as_str().unwrap_or_default().to_owned(),
+        },
+        ("Node", "CREATE") => Asked::CreateNode(name()),
+        _ => return Ok(None),
+    };
+    Ok(Some(asked))
+}
+
+/// Serves until this is dropped.
+pub struct Serving(tokio::task::JoinHandle<()>);
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Serves admission.
+pub async fn serve(door: &Door, desk: mpsc::Sender<Question>) -> Result<Serving, WebhookError> {
+    let address = door.listen;
+    let listener = TcpListener::bind(address).await;
+    let listener = listener.map_err(|cause| WebhookError::Listen { address, cause })?;
+    let router = router(desk);
+    let task = match &door.certificate {
+        Some((certificate, key)) => {
+            let acceptor = tls::acceptor(certificate, key)?;
+            tokio::spawn(tls::serve(listener, Arc::new(acceptor), router))
+        }
+        None => tokio::spawn(async move {
+            if let Err(error) = axum::serve(listener, router).await {
+                tracing::warn!(%error, "admission is no longer served");
+            }
+        }),
+    };
+    Ok(Serving(task))
+}
+
+mod tls {
+    //! HTTPS, as the API server demands it of webhooks.
+
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use axum::Router;
+    use hyper_util::rt::{TokioExecutor, TokioIo};
+    use hyper_util::server::conn::auto::Builder;
+    use hyper_util::service::TowerToHyperService;
+    use rustls::ServerConfig;
+    use rustls::pki_types::pem::PemObject as _;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+    use tokio::net::TcpListener;
+    use tokio_rustls::TlsAcceptor;
+
+    use super::WebhookError;
+
+    pub fn acceptor(certificate: &Path, key: &Path) -> Result<TlsAcceptor, WebhookError> {
+        let wrong = |path: &Path, problem: &dyn std::fmt::Display| WebhookError::Certificate {
+            path: path.display().to_string(),
+            problem: problem.to_string(),
+        };
+        let chain = CertificateDer::pem_file_iter(certificate).map_err(|error| wrong(certificate, &error))?;
+        let chain: Result<Vec<_>, _> = chain.collect();
+        let chain = chain.map_err(|error| wrong(certificate, &error))?;
+        let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| wrong(key, &error))?;
+        let config = ServerConfig::builder()
+            .with_no_client_auth()
+            .with_single_cert(chain, secret);
+        let config = config.map_err(|error| wrong(key, &error))?;
+        Ok(TlsAcceptor::from(Arc::new(config)))
+    }
+
+    pub async fn serve(listener: TcpListener, acceptor: Arc<TlsAcceptor>, router: Router) {
+        while let Ok((stream, peer)) = listener.accept().await {
+            let (acceptor, service) = (Arc::clone(&acceptor), TowerToHyperService::new(router.clone()));
+            tokio::spawn(async move {
+                let Ok(stream) = acceptor.accept(stream).await else {
+                    tracing::debug!(%peer, "a connection without TLS was refused");
+                    return;
+                };
+                let builder = Builder::new(TokioExecutor::new());
+                if let Err(error) = builder.serve_connection(TokioIo::new(stream), service).await {
+                    tracing::debug!(%peer, %error, "a connection broke off");
+                }
+            });
+        }
+    }
+}
