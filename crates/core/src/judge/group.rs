@@ -12,21 +12,21 @@ use jiff::Timestamp;
 use super::children::{self, NodeOrder};
 use super::roster::{Group, Members, Roster};
 use super::slots::Granting;
-use crate::action::{Action, Decision, Event, EventObject};
+use crate::action::{Action, Decision};
 use crate::objects::{Standing, earlier_hop_is_open, set_condition, target_of};
 use crate::plan::{self, Stage, StageKind};
 use crate::settings::{Settings, upgrade_of};
 use crate::version::KubernetesVersion;
-use crate::view::{Key, Node, View, Wish};
+use crate::view::{Key, Node, View};
 
 /// One group's turn.
-struct Turn<'a> {
-    view: &'a View,
-    members: Members<'a>,
-    upgrade: Option<&'a ClusterUpgrade>,
+pub(super) struct Turn<'a> {
+    pub(super) view: &'a View,
+    pub(super) members: Members<'a>,
+    pub(super) upgrade: Option<&'a ClusterUpgrade>,
     settings: Settings,
     now: Timestamp,
-    decision: Decision,
+    pub(super) decision: Decision,
 }
 
 pub fn decide(view: &View, group: Group<'_>, now: Timestamp) -> Decision {
@@ -121,7 +121,7 @@ impl<'a> Turn<'a> {
     }
 
     /// Nothing new is begun for an upgrade that is over, or not yet in its work.
-    fn at_work(&self) -> bool {
+    pub(super) fn at_work(&self) -> bool {
         self.upgrade.is_none_or(|upgrade| {
             upgrade
                 .status
@@ -234,7 +234,7 @@ impl<'a> Turn<'a> {
         }
     }
 
-    fn set_desired(
+    pub(super) fn set_desired(
         &mut self,
         standing: Standing<'_>,
         desired: DesiredNodeState,
@@ -292,93 +292,6 @@ impl<'a> Turn<'a> {
                 _ => {}
             }
         }
-    }
-
-    /// What people asked for single nodes.
-    fn hear_wishes(&mut self, slots: &[Slot]) {
-        let standings: Vec<Standing<'a>> = self.members.nodes.values().copied().collect();
-        for standing in standings {
-            let view = self.view;
-            let Some(node) = view.nodes.get(standing.node()) else {
-                continue;
-            };
-            let Some(wish) = node.wish.filter(|_| node.uid.as_str() == standing.node_uid()) else {
-                continue;
-            };
-            if !self.latest_of(standing) {
-                continue;
-            }
-            let holds = slots
-                .iter()
-                .any(|slot| slot.node == standing.node() && slot.node_uid == standing.node_uid());
-            match wish {
-                Wish::Defer => self.defer(standing, node),
-                Wish::Rollback => self.roll_back(standing, node, holds),
-            }
-        }
-    }
-
-    /// A node may have an upgrade for each hop; wishes are about the last one.
-    fn latest_of(&self, standing: Standing<'_>) -> bool {
-        let born = |upgrade: &afloat_api::NodeKubeadmUpgrade| {
-            let created = upgrade.metadata.creation_timestamp.as_ref().map(|time| time.0);
-            (
-                created,
-                upgrade.spec.kubelet_version.clone(),
-                upgrade.metadata.name.clone(),
-            )
-        };
-        let mine = born(standing.upgrade);
-        self.view
-            .node_upgrades_of(standing.node())
-            .filter(|(_, other)| other.spec.node.uid == standing.node_uid())
-            .all(|(_, other)| born(other) <= mine)
-    }
-
-    fn defer(&mut self, standing: Standing<'_>, node: &Node) {
-        let attempt = standing.upgrade.spec.attempt;
-        if standing.ended() || !self.at_work() {
-            self.tell(node, "there is nothing to defer: the node is not being upgraded");
-        } else if standing.in_flight() {
-            if standing.desired() != DesiredNodeState::RolledBack {
-                self.set_desired(standing, DesiredNodeState::RolledBack, attempt, Some(Reason::Deferred));
-            }
-        } else {
-            self.set_desired(standing, DesiredNodeState::Staged, attempt + 1, None);
-        }
-        self.decision.actions.push(Action::ClearWish { node: node.target() });
-    }
-
-    /// Undoing is a disruption: it waits for its slot, and for a control plane it ends with the first worker.
-    fn roll_back(&mut self, standing: Standing<'_>, node: &Node, holds: bool) {
-        let attempt = standing.upgrade.spec.attempt;
-        if let Some(why) = self.undo_refused(standing) {
-            self.tell(node, &why);
-        } else if standing.desired() != DesiredNodeState::RolledBack {
-            if standing.succeeded() && !holds && self.upgrade.is_some() {
-                return;
-            }
-            self.set_desired(
-                standing,
-                DesiredNodeState::RolledBack,
-                attempt,
-                Some(Reason::RolledBack),
-            );
-        }
-        self.decision.actions.push(Action::ClearWish { node: node.target() });
-    }
-
-    fn undo_refused(&self, standing: Standing<'_>) -> Option<String> {
-        super::undo_refused(self.view, standing)
-    }
-
-    fn tell(&mut self, node: &Node, message: &str) {
-        self.decision.events.push(Event {
-            object: EventObject::Node(node.target()),
-            warning: true,
-            reason: Reason::NotApplicable,
-            message: Arc::from(message),
-        });
     }
 
     /// The group's own status; where the group stands alone, also its ledger.
@@ -464,7 +377,8 @@ impl<'a> Turn<'a> {
     fn grant_alone(&self, slots: &[Slot]) -> Vec<String> {
         let Some(stage) = self.stage() else { return Vec::new() };
         let failed = self.members.nodes.values().any(|standing| standing.failed());
-        if failed {
+        // An upgrade of the whole cluster has the word over who goes.
+        if failed || self.view.lock.is_some() {
             return Vec::new();
         }
         let roster = Roster::of_groups(self.view, vec![self.group()]);

@@ -4,37 +4,39 @@
 mod children;
 mod estimate;
 mod group;
+mod groups;
 mod report;
 mod roster;
 mod slots;
+mod stages;
 #[cfg(test)]
 mod tests;
+mod undoing;
+mod wishes;
 
 use std::sync::Arc;
 
-use afloat_api::clusterupgrade::{Phase, Slot};
-use afloat_api::kubeadm::DesiredNodeState;
-use afloat_api::{ClusterUpgrade, ClusterUpgradeStatus, NodeRole, ObjectRef, Reason, labels, names};
+use afloat_api::clusterupgrade::Phase;
+use afloat_api::{ClusterUpgrade, ClusterUpgradeStatus, ObjectRef, Reason, names};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::action::{Action, Decision, Event, EventObject};
 use crate::gates::{self, Closed};
-use crate::objects::{Standing, target_of};
+use crate::objects::target_of;
 use crate::plan::{self, Stage, StageKind};
 use crate::preflight;
 use crate::settings::Settings;
-use crate::version::{KubeletSkew, KubernetesVersion};
-use crate::view::{Key, Node, NodeName, Target, Uid, View, Wish};
+use crate::version::KubernetesVersion;
+use crate::view::{Key, NodeName, Target, Uid, View};
 use crate::window::{self, WindowState};
 
 use roster::Roster;
 use slots::Granting;
+pub use undoing::undo_refused;
 
 /// How often the preflight looks again at what no watch of the judge reports.
 const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(30);
-/// Machines in one group object: far below etcd's limit for an object.
-const GROUP_SIZE: usize = 1000;
 
 pub fn decide_control_plane(view: &View, key: &Key, now: Timestamp) -> Decision {
     group::control_plane(view, key).map_or_else(Decision::default, |group| group::decide(view, group, now))
@@ -80,32 +82,6 @@ pub(crate) fn works(phase: Phase) -> bool {
 
 fn over(phase: Phase) -> bool {
     matches!(phase, Phase::Succeeded | Phase::Failed | Phase::Aborted)
-}
-
-/// A control plane can be undone until the first worker has started: its kubelets would be newer than the API server.
-pub fn undo_refused(view: &View, standing: Standing<'_>) -> Option<String> {
-    if standing.upgrade.spec.role == NodeRole::Worker {
-        return None;
-    }
-    let uid_of = |upgrade: &afloat_api::NodeKubeadmUpgrade| {
-        let labels = upgrade.metadata.labels.as_ref();
-        labels.and_then(|labels| labels.get(labels::UPGRADE_UID)).cloned()
-    };
-    let mine = uid_of(standing.upgrade);
-    view.node_upgrades()
-        .values()
-        .find(|other| {
-            other.spec.role == NodeRole::Worker
-                && uid_of(other) == mine
-                && (other.spec.desired != DesiredNodeState::Staged || other.spec.attempt > 1)
-        })
-        .map(|worker| {
-            format!(
-                "{} cannot be undone any more: {} has begun, and a kubelet must not be newer than its API server",
-                standing.node(),
-                worker.spec.node.name
-            )
-        })
 }
 
 struct Turn<'a> {
@@ -175,22 +151,52 @@ impl Turn<'_> {
         }
     }
 
-    /// Nothing is left of an upgrade that is over: lock and finalizer go, and the slot of an undoing comes and goes.
+    /// Nothing is left of an upgrade that is over: the pauses it has put on nodes go, then the lock, then the finalizer. The
+    /// slot of an undoing comes and goes. That the lock is this upgrade's is what tells its pauses from another's.
     fn after_the_end(&mut self) {
         self.release_slots();
         if let Ok(settings) = Settings::read(&self.upgrade.spec) {
             self.grant_undoing(&settings);
         }
+        if !self.status.slots.is_empty() {
+            return;
+        }
         if let Some(lock) = self.view.lock.as_ref().filter(|lock| lock.holder == self.uid) {
+            for node in self
+                .view
+                .nodes
+                .values()
+                .filter(|node| node.pause.as_deref() == Some("true"))
+            {
+                self.after.push(Action::UnpauseNode { node: node.target() });
+            }
             self.after.push(Action::ReleaseLock {
                 lock: lock.target.clone(),
             });
-        } else if self.deleting() && self.holds_finalizer() && self.status.slots.is_empty() {
+        } else if self.deleting() && self.holds_finalizer() {
             self.after.push(Action::SetUpgradeFinalizer {
                 target: self.target.clone(),
                 present: false,
             });
         }
+    }
+
+    /// One upgrade of a cluster at a time: takes the lock where it is free, and says who has it where it is not.
+    fn lock(&mut self) -> Result<(), Box<Closed>> {
+        match &self.view.lock {
+            Some(lock) if lock.holder == self.uid => {}
+            Some(lock) => return Err(Box::new(self.other_upgrade(&lock.holder))),
+            None if self
+                .before
+                .iter()
+                .any(|action| matches!(action, Action::TakeLock { .. })) => {}
+            None => self.before.push(Action::TakeLock {
+                namespace: Arc::clone(&self.view.home),
+                holder: self.uid.clone(),
+                upgrade: Arc::clone(&self.key.name),
+            }),
+        }
+        Ok(())
     }
 
     fn release_slots(&mut self) {
@@ -225,17 +231,8 @@ impl Turn<'_> {
         if !passes {
             return;
         }
-        match &self.view.lock {
-            Some(lock) if lock.holder != self.uid => {
-                self.hold_all(self.other_upgrade(&lock.holder));
-                return;
-            }
-            Some(_) => {}
-            None => self.before.push(Action::TakeLock {
-                namespace: Arc::clone(&self.view.home),
-                holder: self.uid.clone(),
-                upgrade: Arc::clone(&self.key.name),
-            }),
+        if let Err(closed) = self.lock() {
+            return self.hold_all(*closed);
         }
         let Ok(stages) = plan::path(self.view, settings) else {
             return;
@@ -301,16 +298,11 @@ impl Turn<'_> {
     }
 
     fn work(&mut self, settings: &Settings) {
-        match &self.view.lock {
-            Some(lock) if lock.holder == self.uid => {}
-            Some(lock) => return self.hold_all(self.other_upgrade(&lock.holder)),
-            None => {
-                self.before.push(Action::TakeLock {
-                    namespace: Arc::clone(&self.view.home),
-                    holder: self.uid.clone(),
-                    upgrade: Arc::clone(&self.key.name),
-                });
-            }
+        if let Err(closed) = self.lock() {
+            return self.hold_all(*closed);
+        }
+        if let Some(closed) = self.group_alone() {
+            return self.hold_all(closed);
         }
         let stages = match self.stages(settings) {
             Ok(stages) => stages,
@@ -352,203 +344,6 @@ impl Turn<'_> {
             StageKind::Workers => Phase::Workers,
         });
         self.grant(&stage, settings);
-    }
-
-    /// What is still to be done: stages that every node has behind it, or was set aside in, are left out. Versions on the
-    /// way stay those the upgrade began with, whatever images come meanwhile.
-    fn stages(&self, settings: &Settings) -> Result<Vec<Stage>, plan::PathError> {
-        let mut stages = plan::path(self.view, settings)?;
-        for stage in &mut stages {
-            let pinned = self
-                .status
-                .version_path
-                .iter()
-                .filter_map(|text| text.parse().ok())
-                .find(|version: &KubernetesVersion| version.minor_version() == stage.version.minor_version());
-            if let Some(pinned) = pinned {
-                stage.version = pinned;
-            }
-        }
-        stages.retain(|stage| !self.complete(stage));
-        Ok(stages)
-    }
-
-    fn complete(&self, stage: &Stage) -> bool {
-        self.nodes_of(stage.kind).all(|node| self.past(stage, node))
-    }
-
-    fn nodes_of(&self, kind: StageKind) -> impl Iterator<Item = &Arc<Node>> {
-        self.view
-            .nodes
-            .values()
-            .filter(move |node| node.control_plane == (kind == StageKind::ControlPlane) && !node.deleting)
-    }
-
-    /// Whether a node has nothing more to do in a stage.
-    fn past(&self, stage: &Stage, node: &Node) -> bool {
-        match self.roster.standing(stage, node) {
-            Some(standing) => standing.succeeded() && standing.ended() || standing.set_aside(),
-            None => !plan::needs(self.view, node, stage, self.bundle_is_new()),
-        }
-    }
-
-    /// The same version with other contents is an upgrade too (P46): only a node's own upgrade says that it has them.
-    fn bundle_is_new(&self) -> bool {
-        self.upgrade.spec.bundle.is_some()
-            && self.status.from_version.as_ref() == Some(&self.upgrade.spec.kubernetes_version)
-    }
-
-    /// Why no further node may start, once those in flight have ended.
-    fn stop(&self, settings: &Settings) -> Option<(Reason, String)> {
-        let failed: Vec<Standing<'_>> = self
-            .roster
-            .standings()
-            .map(|(_, standing)| standing)
-            .filter(|standing| standing.failed())
-            .collect();
-        let control_plane = self
-            .roster
-            .standings()
-            .map(|(_, standing)| standing)
-            .find(|standing| standing.upgrade.spec.role != NodeRole::Worker && standing.set_aside());
-        if let Some(standing) = control_plane {
-            let why = report::failure_text(standing);
-            let message = format!("control plane {} was put back: {why}", standing.node());
-            return Some((Reason::ControlPlaneFailed, message));
-        }
-        (failed.len() > settings.max_failed).then(|| {
-            let last = failed
-                .first()
-                .map(|standing| format!("{}: {}", standing.node(), report::failure_text(*standing)));
-            let message = format!(
-                "{} of at most {} workers failed ({})",
-                failed.len(),
-                settings.max_failed,
-                last.unwrap_or_default()
-            );
-            (Reason::TooManyFailures, message)
-        })
-    }
-
-    /// A worker that was set aside must not be left further behind than the skew policy allows.
-    fn skew_stops(&self, stage: &Stage) -> Option<String> {
-        if stage.kind != StageKind::ControlPlane {
-            return None;
-        }
-        let behind = self.view.worker_nodes().find(|node| {
-            node.kubelet_version
-                .as_ref()
-                .is_some_and(|kubelet| kubelet.kubelet_skew(&stage.version) != KubeletSkew::Allowed)
-        })?;
-        Some(format!(
-            "{} was set aside and would be too far behind a control plane at {}: repair it, then create another ClusterUpgrade",
-            behind.name, stage.version
-        ))
-    }
-
-    fn ensure_groups(&mut self, stage: &Stage, settings: &Settings) {
-        let view = self.view;
-        let nodes = self.nodes_of(stage.kind).map(AsRef::as_ref);
-        let order = plan::order(view, nodes, stage.kind, settings);
-        let listed = self.roster.listed(stage);
-        let missing: Vec<&Node> = order
-            .iter()
-            .filter_map(|name| view.nodes.get(name))
-            .map(AsRef::as_ref)
-            .filter(|node| !self.past(stage, node) && !listed.contains(&(node.name.as_str(), node.uid.as_str())))
-            .collect();
-        if missing.is_empty() {
-            return;
-        }
-        match stage.kind {
-            StageKind::ControlPlane => self.add_control_planes(stage, &missing),
-            StageKind::Workers => self.add_workers(stage, &missing, settings),
-        }
-    }
-
-    fn add_control_planes(&mut self, stage: &Stage, missing: &[&Node]) {
-        let mut machines: Vec<ObjectRef> = missing.iter().map(|node| children::machine(node)).collect();
-        let existing = self.roster.serving(stage).next().map(|members| members.group);
-        let action = if let Some(group) = existing {
-            let mut all = group.machines().to_vec();
-            all.retain(|old| machines.iter().all(|new| new.name != old.name));
-            all.append(&mut machines);
-            Action::SetControlPlaneMachines {
-                target: group.target(),
-                machines: all,
-            }
-        } else {
-            Action::CreateControlPlaneUpgrade(Box::new(children::control_plane(
-                self.view,
-                self.upgrade,
-                stage,
-                machines,
-            )))
-        };
-        self.after.push(action);
-    }
-
-    fn add_workers(&mut self, stage: &Stage, missing: &[&Node], settings: &Settings) {
-        let total = self.view.worker_nodes().count();
-        let concurrent = settings.max_unavailable.of(total);
-        let mut by_group: std::collections::BTreeMap<&str, Vec<ObjectRef>> = std::collections::BTreeMap::new();
-        for node in missing {
-            by_group
-                .entry(plan::group_of(node))
-                .or_default()
-                .push(children::machine(node));
-        }
-        for (name, machines) in by_group {
-            let existing: Vec<_> = self
-                .roster
-                .serving(stage)
-                .map(|members| members.group)
-                .filter(|group| {
-                    let labels = group.meta().labels.as_ref();
-                    let label = labels.and_then(|labels| labels.get(labels::GROUP));
-                    label.is_some_and(|label| label == name || label.starts_with(&format!("{name}-part-")))
-                })
-                .collect();
-            let open = existing
-                .iter()
-                .find(|group| group.machines().len() + machines.len() <= GROUP_SIZE);
-            if let Some(group) = open {
-                let mut all = group.machines().to_vec();
-                all.retain(|old| machines.iter().all(|new| new.name != old.name));
-                all.extend(machines);
-                self.after.push(Action::SetWorkersMachines {
-                    target: group.target(),
-                    machines: all,
-                });
-                continue;
-            }
-            for (index, part) in machines.chunks(GROUP_SIZE).enumerate() {
-                let number = existing.len() + index;
-                let part_name = if number == 0 {
-                    name.to_owned()
-                } else {
-                    format!("{name}-part-{}", number + 1)
-                };
-                let group = children::workers(self.upgrade, stage, &part_name, part.to_vec(), concurrent);
-                self.after.push(Action::CreateWorkersUpgrade(Box::new(group)));
-            }
-        }
-    }
-
-    /// Everything the first nodes need is on all of them, or cannot be brought there.
-    fn prepared(&self, stages: &[Stage]) -> bool {
-        let first = stages.first();
-        let workers = stages.iter().find(|stage| stage.kind == StageKind::Workers);
-        first.into_iter().chain(workers).all(|stage| {
-            self.nodes_of(stage.kind).all(|node| {
-                self.past(stage, node)
-                    || !node.ready.ready
-                    || self
-                        .roster
-                        .standing(stage, node)
-                        .is_some_and(|standing| standing.ready_to_go() || standing.in_flight() || standing.ended())
-            })
-        })
     }
 
     fn grant(&mut self, stage: &Stage, settings: &Settings) {
@@ -597,32 +392,6 @@ impl Turn<'_> {
         self.grant_undoing(settings);
     }
 
-    /// A node whose upgrade a person wants undone needs a slot as well.
-    fn grant_undoing(&mut self, settings: &Settings) {
-        if settings.abort || !self.status.slots.is_empty() {
-            return;
-        }
-        let wished =
-            self.roster.standings().map(|(_, standing)| standing).find(|standing| {
-                standing.succeeded()
-                    && undo_refused(self.view, *standing).is_none()
-                    && self.view.nodes.get(standing.node()).is_some_and(|node| {
-                        node.wish == Some(Wish::Rollback) && node.uid.as_str() == standing.node_uid()
-                    })
-            });
-        if let Some(standing) = wished {
-            self.status.slots.push(Slot {
-                node: standing.node().to_owned(),
-                node_uid: standing.node_uid().to_owned(),
-                role: standing.upgrade.spec.role,
-                attempt: standing.upgrade.spec.attempt,
-                version: standing.upgrade.spec.kubelet_version.clone(),
-                taken_at: Time(self.now),
-                failure_domain: None,
-            });
-        }
-    }
-
     /// Nodes in flight are put back by their groups; the upgrade is over when no slot is held.
     fn abort(&mut self) {
         if self.status.slots.is_empty() {
@@ -635,13 +404,8 @@ impl Turn<'_> {
         }
     }
 
-    /// Ends the upgrade: the pauses it has put on nodes go, and the status says how it ended.
+    /// Ends the upgrade: the status says how; what has to be taken back goes in the turns after it.
     fn end(&mut self, phase: Phase, reason: Reason, message: &str) {
-        for node in self.view.nodes.values() {
-            if node.pause.as_deref() == Some("true") {
-                self.before.push(Action::UnpauseNode { node: node.target() });
-            }
-        }
         self.held.clear();
         self.count();
         self.enter(phase);
@@ -669,7 +433,9 @@ impl Turn<'_> {
             self.sum_up();
         }
         self.status.observed_generation = self.upgrade.metadata.generation;
-        let changed = self.upgrade.status.as_ref() != Some(&self.status) && self.holds_finalizer();
+        // Nothing is said before the finalizer is held, but that it will never be.
+        let may_say = self.holds_finalizer() || over(self.phase());
+        let changed = self.upgrade.status.as_ref() != Some(&self.status) && may_say;
         let mut actions = self.before;
         if changed {
             actions.push(Action::WriteUpgradeStatus {

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::roster::Roster;
+use super::undoing::is_wished;
 use crate::capacity::Room;
 use crate::gates::{self, Closed};
 use crate::objects::Standing;
@@ -284,6 +285,15 @@ impl Out {
     }
 }
 
+/// Whether the cluster could bear one more node to be away, for its upgrade to be undone.
+pub fn may_be_undone(view: &View, node: &Node, settings: &Settings) -> bool {
+    if node.control_plane {
+        gates::control_plane(view, node, true).is_ok()
+    } else {
+        gates::api_server(view).is_ok() && Out::of(view, &[], settings).refuses(node, settings).is_none()
+    }
+}
+
 /// The slots that are still needed. One is given back only on evidence: the attempt it was for is over, or the machine is
 /// gone. That an object is not in the view proves nothing about a moment the view has not reached.
 pub fn still_held(view: &View, roster: &Roster<'_>, held: &[Slot], ledger_as_of: crate::view::Revision) -> Vec<Slot> {
@@ -291,7 +301,10 @@ pub fn still_held(view: &View, roster: &Roster<'_>, held: &[Slot], ledger_as_of:
         .filter(|slot| {
             let standing = roster.holder(slot);
             match standing {
-                Some(standing) if standing.upgrade.spec.attempt == slot.attempt => !standing.ended(),
+                // The slot of an undoing is there before the node is told.
+                Some(standing) if standing.upgrade.spec.attempt == slot.attempt => {
+                    !standing.ended() || (standing.succeeded() && is_wished(view, standing))
+                }
                 Some(standing) => standing.upgrade.spec.attempt < slot.attempt,
                 None => {
                     let there = view

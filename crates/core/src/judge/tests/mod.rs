@@ -1,6 +1,8 @@
 //! The judge, played through on small clusters: who goes when, what holds them, how an upgrade ends.
 
+mod ledger;
 mod table;
+mod undoing;
 
 use afloat_api::clusterupgrade::{
     Budget, Bundle, NodeUpgradeMode, NodeUpgradeOption, NodeUpgradeStrategy, Phase, WorkersOption,
@@ -63,16 +65,6 @@ fn k34_the_holder_of_the_virtual_address_goes_last() {
     let key = table.upgrade("edge-1", spec());
     let rounds = table.run(&key);
     assert_eq!(rounds.concat(), ["cp-2", "cp-3", "cp-1"]);
-}
-
-#[test]
-fn the_slot_is_recorded_before_the_node_is_let_go() {
-    let (mut table, key) = table(3, 1, spec());
-    table.stage_all();
-    let first_slot = table.done.iter().rposition(|name| *name == "write-upgrade-status");
-    let let_go = table.done.iter().position(|name| *name == "set-desired");
-    assert!(first_slot < let_go, "{:?}", table.done);
-    assert_eq!(table.slot_nodes(&key), ["cp-1"]);
 }
 
 #[test]
@@ -269,34 +261,6 @@ fn a_deferred_node_is_taken_last() {
 }
 
 #[test]
-fn a_worker_can_be_undone_afterwards_within_a_slot() {
-    let (mut table, key) = table(1, 2, spec());
-    table.run(&key);
-    table.wish("worker-1", Wish::Rollback);
-    table.settle();
-    assert_eq!(table.slot_nodes(&key), ["worker-1"]);
-    assert_eq!(
-        table.node_upgrade("worker-1").spec.desired,
-        DesiredNodeState::RolledBack
-    );
-    table.becomes("worker-1", NodeState::RolledBack, Some(Reason::RolledBack));
-    table.settle();
-    assert!(table.slots(&key).is_empty());
-    assert_eq!(table.phase(&key), Phase::Succeeded);
-}
-
-#[test]
-fn a_control_plane_is_not_undone_once_a_worker_has_started() {
-    let (mut table, key) = table(1, 2, spec());
-    table.run(&key);
-    table.wish("cp-1", Wish::Rollback);
-    table.settle();
-    assert_eq!(table.view().nodes["cp-1"].wish, None, "heard and refused");
-    assert_eq!(table.node_upgrade("cp-1").spec.desired, DesiredNodeState::Upgraded);
-    assert!(table.slots(&key).is_empty());
-}
-
-#[test]
 fn of_two_upgrades_one_waits_for_the_other() {
     let (mut table, first) = table(1, 1, spec());
     let second = table.upgrade("edge-2", spec());
@@ -379,29 +343,6 @@ fn a_node_that_joins_half_way_is_taken_along() {
 }
 
 #[test]
-fn a_machine_that_left_gives_its_slot_back_once_that_is_certain() {
-    let (mut table, key) = table(1, 2, spec());
-    table.stage_all();
-    table.becomes("cp-1", NodeState::Succeeded, None);
-    table.stage_all();
-    let upgrade = table.node_upgrade("worker-1");
-    table
-        .cluster
-        .view
-        .remove_node_upgrade(&crate::objects::key_of(&upgrade.metadata));
-    table.cluster.view.nodes.remove("worker-1");
-    table.cluster.view.nodes_as_of = crate::view::Revision(1);
-    let decision = table.decide(&Subject::Upgrade(key.clone()));
-    let kept = decision.actions.iter().all(|action| match action {
-        Action::WriteUpgradeStatus { status, .. } => status.slots.iter().any(|slot| slot.node == "worker-1"),
-        _ => true,
-    });
-    assert!(kept, "a view from before the slot proves nothing");
-    assert_eq!(table.run(&key).concat(), ["worker-2"]);
-    assert_eq!(table.phase(&key), Phase::Succeeded);
-}
-
-#[test]
 fn p22_a_group_works_without_an_upgrade_above_it() {
     let (mut table, _) = table(3, 0, spec());
     table.stage_all();
@@ -452,4 +393,49 @@ fn p44_a_cluster_of_cluster_api_is_left_to_cluster_api() {
         table.done
     );
     assert_eq!(table.phase(&key), Phase::Pending);
+}
+
+fn paused_workers() -> ClusterUpgradeSpec {
+    ClusterUpgradeSpec {
+        node_upgrade_option: Some(NodeUpgradeOption {
+            strategy: Some(NodeUpgradeStrategy {
+                mode: Some(NodeUpgradeMode::Manual),
+                pause_nodes: vec!["worker-1".to_owned()],
+            }),
+        }),
+        ..spec()
+    }
+}
+
+#[test]
+fn the_end_of_an_upgrade_that_waits_leaves_the_pauses_of_the_one_at_work() {
+    let (mut table, first) = table(1, 2, paused_workers());
+    table.stage_all();
+    assert!(table.view().nodes["worker-1"].pause.is_some());
+    let second = table.upgrade("edge-2", spec());
+    table.settle();
+    table.edit(&second, |upgrade| upgrade.spec.abort = Some(true));
+    table.settle();
+    assert_eq!(table.phase(&second), Phase::Aborted);
+    assert!(
+        table.view().nodes["worker-1"].pause.is_some(),
+        "held by the upgrade at work"
+    );
+    table.edit(&first, |upgrade| upgrade.spec.abort = Some(true));
+    table.settle();
+    table.becomes("cp-1", NodeState::RolledBack, Some(Reason::Aborted));
+    table.settle();
+    assert!(
+        table.view().nodes["worker-1"].pause.is_none(),
+        "taken back by the one that put it there"
+    );
+}
+
+#[test]
+fn an_upgrade_in_another_namespace_is_told_so() {
+    let (mut table, key) = table(1, 1, spec());
+    table.cluster.view.home = "elsewhere".into();
+    table.settle();
+    assert_eq!(table.phase(&key), Phase::Failed);
+    assert_eq!(table.done, ["write-upgrade-status"]);
 }

@@ -1,0 +1,130 @@
+//! The groups an upgrade makes: which nodes of a stage are in none yet, and the objects that take them in.
+
+use std::collections::BTreeMap;
+
+use afloat_api::{ObjectRef, Reason, labels};
+
+use super::{Turn, children};
+use crate::action::Action;
+use crate::gates::Closed;
+use crate::plan::{self, Stage, StageKind};
+use crate::settings::{Settings, controller};
+use crate::view::Node;
+
+/// Machines in one group object: far below etcd's limit for an object.
+const GROUP_SIZE: usize = 1000;
+
+impl Turn<'_> {
+    /// A group that stands alone keeps a ledger of its own: while one of its nodes is in flight, no other starts.
+    pub(super) fn group_alone(&self) -> Option<Closed> {
+        let planes = self.view.control_planes.values();
+        let planes = planes.map(|group| ("ControlPlaneKubeadmUpgrade", &group.metadata, group.status.as_ref()));
+        let workers = self.view.workers.values();
+        let workers = workers.map(|group| ("WorkersKubeadmUpgrade", &group.metadata, group.status.as_ref()));
+        let (kind, meta, _) = planes.chain(workers).find(|(_, meta, status)| {
+            controller(meta.owner_references.as_deref()).is_none()
+                && status.is_some_and(|status| !status.in_flight.is_empty())
+        })?;
+        let name = meta.name.clone().unwrap_or_default();
+        Some(Closed {
+            reason: Reason::WaitingForOtherUpgrade,
+            message: format!("{name} stands alone and has a node in flight; it ends by itself"),
+            blocked_by: Some(ObjectRef {
+                kind: kind.to_owned(),
+                namespace: meta.namespace.clone(),
+                name,
+                ..ObjectRef::default()
+            }),
+            until: None,
+        })
+    }
+
+    pub(super) fn ensure_groups(&mut self, stage: &Stage, settings: &Settings) {
+        let view = self.view;
+        let nodes = self.nodes_of(stage.kind).map(AsRef::as_ref);
+        let order = plan::order(view, nodes, stage.kind, settings);
+        let listed = self.roster.listed(stage);
+        let missing: Vec<&Node> = order
+            .iter()
+            .filter_map(|name| view.nodes.get(name))
+            .map(AsRef::as_ref)
+            .filter(|node| !self.past(stage, node) && !listed.contains(&(node.name.as_str(), node.uid.as_str())))
+            .collect();
+        if missing.is_empty() {
+            return;
+        }
+        match stage.kind {
+            StageKind::ControlPlane => self.add_control_planes(stage, &missing),
+            StageKind::Workers => self.add_workers(stage, &missing, settings),
+        }
+    }
+
+    fn add_control_planes(&mut self, stage: &Stage, missing: &[&Node]) {
+        let mut machines: Vec<ObjectRef> = missing.iter().map(|node| children::machine(node)).collect();
+        let existing = self.roster.serving(stage).next().map(|members| members.group);
+        let action = if let Some(group) = existing {
+            let mut all = group.machines().to_vec();
+            all.retain(|old| machines.iter().all(|new| new.name != old.name));
+            all.append(&mut machines);
+            Action::SetControlPlaneMachines {
+                target: group.target(),
+                machines: all,
+            }
+        } else {
+            Action::CreateControlPlaneUpgrade(Box::new(children::control_plane(
+                self.view,
+                self.upgrade,
+                stage,
+                machines,
+            )))
+        };
+        self.after.push(action);
+    }
+
+    fn add_workers(&mut self, stage: &Stage, missing: &[&Node], settings: &Settings) {
+        let total = self.view.worker_nodes().count();
+        let concurrent = settings.max_unavailable.of(total);
+        let mut by_group: BTreeMap<&str, Vec<ObjectRef>> = BTreeMap::new();
+        for node in missing {
+            by_group
+                .entry(plan::group_of(node))
+                .or_default()
+                .push(children::machine(node));
+        }
+        for (name, machines) in by_group {
+            let existing: Vec<_> = self
+                .roster
+                .serving(stage)
+                .map(|members| members.group)
+                .filter(|group| {
+                    let labels = group.meta().labels.as_ref();
+                    let label = labels.and_then(|labels| labels.get(labels::GROUP));
+                    label.is_some_and(|label| label == name || label.starts_with(&format!("{name}-part-")))
+                })
+                .collect();
+            let open = existing
+                .iter()
+                .find(|group| group.machines().len() + machines.len() <= GROUP_SIZE);
+            if let Some(group) = open {
+                let mut all = group.machines().to_vec();
+                all.retain(|old| machines.iter().all(|new| new.name != old.name));
+                all.extend(machines);
+                self.after.push(Action::SetWorkersMachines {
+                    target: group.target(),
+                    machines: all,
+                });
+                continue;
+            }
+            for (index, part) in machines.chunks(GROUP_SIZE).enumerate() {
+                let number = existing.len() + index;
+                let part_name = if number == 0 {
+                    name.to_owned()
+                } else {
+                    format!("{name}-part-{}", number + 1)
+                };
+                let group = children::workers(self.upgrade, stage, &part_name, part.to_vec(), concurrent);
+                self.after.push(Action::CreateWorkersUpgrade(Box::new(group)));
+            }
+        }
+    }
+}

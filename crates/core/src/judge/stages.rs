@@ -1,0 +1,123 @@
+//! What is still to be done, and what ends it early: the stages of the way that some node has not behind it, and the failures
+//! after which no further node starts. The way itself is found in [`crate::plan`].
+
+use std::sync::Arc;
+
+use afloat_api::{NodeRole, Reason};
+
+use super::{Turn, report};
+use crate::objects::Standing;
+use crate::plan::{self, Stage, StageKind};
+use crate::settings::Settings;
+use crate::version::{KubeletSkew, KubernetesVersion};
+use crate::view::Node;
+
+impl Turn<'_> {
+    /// What is still to be done: stages that every node has behind it, or was set aside in, are left out. Versions on the
+    /// way stay those the upgrade began with, whatever images come meanwhile.
+    pub(super) fn stages(&self, settings: &Settings) -> Result<Vec<Stage>, plan::PathError> {
+        let mut stages = plan::path(self.view, settings)?;
+        for stage in &mut stages {
+            let pinned = self
+                .status
+                .version_path
+                .iter()
+                .filter_map(|text| text.parse().ok())
+                .find(|version: &KubernetesVersion| version.minor_version() == stage.version.minor_version());
+            if let Some(pinned) = pinned {
+                stage.version = pinned;
+            }
+        }
+        stages.retain(|stage| !self.complete(stage));
+        Ok(stages)
+    }
+
+    pub(super) fn complete(&self, stage: &Stage) -> bool {
+        self.nodes_of(stage.kind).all(|node| self.past(stage, node))
+    }
+
+    pub(super) fn nodes_of(&self, kind: StageKind) -> impl Iterator<Item = &Arc<Node>> {
+        self.view
+            .nodes
+            .values()
+            .filter(move |node| node.control_plane == (kind == StageKind::ControlPlane) && !node.deleting)
+    }
+
+    /// Whether a node has nothing more to do in a stage.
+    pub(super) fn past(&self, stage: &Stage, node: &Node) -> bool {
+        match self.roster.standing(stage, node) {
+            Some(standing) => standing.succeeded() && standing.ended() || standing.set_aside(),
+            None => !plan::needs(self.view, node, stage, self.bundle_is_new()),
+        }
+    }
+
+    /// The same version with other contents is an upgrade too (P46): only a node's own upgrade says that it has them.
+    pub(super) fn bundle_is_new(&self) -> bool {
+        self.upgrade.spec.bundle.is_some()
+            && self.status.from_version.as_ref() == Some(&self.upgrade.spec.kubernetes_version)
+    }
+
+    /// Why no further node may start, once those in flight have ended.
+    pub(super) fn stop(&self, settings: &Settings) -> Option<(Reason, String)> {
+        let failed: Vec<Standing<'_>> = self
+            .roster
+            .standings()
+            .map(|(_, standing)| standing)
+            .filter(|standing| standing.failed())
+            .collect();
+        let control_plane = self
+            .roster
+            .standings()
+            .map(|(_, standing)| standing)
+            .find(|standing| standing.upgrade.spec.role != NodeRole::Worker && standing.set_aside());
+        if let Some(standing) = control_plane {
+            let why = report::failure_text(standing);
+            let message = format!("control plane {} was put back: {why}", standing.node());
+            return Some((Reason::ControlPlaneFailed, message));
+        }
+        (failed.len() > settings.max_failed).then(|| {
+            let last = failed
+                .first()
+                .map(|standing| format!("{}: {}", standing.node(), report::failure_text(*standing)));
+            let message = format!(
+                "{} of at most {} workers failed ({})",
+                failed.len(),
+                settings.max_failed,
+                last.unwrap_or_default()
+            );
+            (Reason::TooManyFailures, message)
+        })
+    }
+
+    /// A worker that was set aside must not be left further behind than the skew policy allows.
+    pub(super) fn skew_stops(&self, stage: &Stage) -> Option<String> {
+        if stage.kind != StageKind::ControlPlane {
+            return None;
+        }
+        let behind = self.view.worker_nodes().find(|node| {
+            node.kubelet_version
+                .as_ref()
+                .is_some_and(|kubelet| kubelet.kubelet_skew(&stage.version) != KubeletSkew::Allowed)
+        })?;
+        Some(format!(
+            "{} was set aside and would be too far behind a control plane at {}: repair it, then create another ClusterUpgrade",
+            behind.name, stage.version
+        ))
+    }
+
+    /// Everything the first nodes need is on all of them, or cannot be brought there.
+    pub(super) fn prepared(&self, stages: &[Stage]) -> bool {
+        let first = stages.first();
+        let workers = stages.iter().find(|stage| stage.kind == StageKind::Workers);
+        first.into_iter().chain(workers).all(|stage| {
+            self.nodes_of(stage.kind).all(|node| {
+                self.past(stage, node)
+                    || !node.ready.ready
+                    || self
+                        .roster
+                        .standing(stage, node)
+                        .is_some_and(|standing| standing.ready_to_go() || standing.in_flight() || standing.ended())
+            })
+        })
+    }
+}

@@ -1,0 +1,166 @@
+//! Slots: recorded first, one for each node, given back on evidence, and never beside another ledger.
+
+use super::*;
+
+#[test]
+fn the_slot_is_recorded_before_the_node_is_let_go() {
+    let (mut table, key) = table(3, 1, spec());
+    table.stage_all();
+    let first_slot = table.done.iter().rposition(|name| *name == "write-upgrade-status");
+    let let_go = table.done.iter().position(|name| *name == "set-desired");
+    assert!(first_slot < let_go, "{:?}", table.done);
+    assert_eq!(table.slot_nodes(&key), ["cp-1"]);
+}
+
+#[test]
+fn a_machine_that_left_gives_its_slot_back_once_that_is_certain() {
+    let (mut table, key) = table(1, 2, spec());
+    table.stage_all();
+    table.becomes("cp-1", NodeState::Succeeded, None);
+    table.stage_all();
+    let upgrade = table.node_upgrade("worker-1");
+    table
+        .cluster
+        .view
+        .remove_node_upgrade(&crate::objects::key_of(&upgrade.metadata));
+    table.cluster.view.nodes.remove("worker-1");
+    table.cluster.view.nodes_as_of = crate::view::Revision(1);
+    let decision = table.decide(&Subject::Upgrade(key.clone()));
+    let kept = decision.actions.iter().all(|action| match action {
+        Action::WriteUpgradeStatus { status, .. } => status.slots.iter().any(|slot| slot.node == "worker-1"),
+        _ => true,
+    });
+    assert!(kept, "a view from before the slot proves nothing");
+    assert_eq!(table.run(&key).concat(), ["worker-2"]);
+    assert_eq!(table.phase(&key), Phase::Succeeded);
+}
+
+#[test]
+fn a_group_alone_and_an_upgrade_do_not_go_at_once() {
+    let (mut table, key) = table(3, 1, spec());
+    table.stage_all();
+    let mut group = table.view().workers.values().next().unwrap().as_ref().clone();
+    group.metadata.owner_references = None;
+    group.metadata.name = Some("alone".to_owned());
+    group.metadata.uid = Some("uid-alone".to_owned());
+    group.status = None;
+    let alone = crate::objects::key_of(&group.metadata);
+    table
+        .cluster
+        .view
+        .workers
+        .insert(alone.clone(), std::sync::Arc::new(group));
+    table.stage_all();
+    let in_flight = |table: &Table| table.view().workers[&alone].status.clone().unwrap().in_flight;
+    assert!(in_flight(&table).is_empty(), "the upgrade holds the lock");
+    // The other way round: a group that has begun is waited for.
+    let mut status = table.view().workers[&alone].status.clone().unwrap();
+    status.in_flight = vec!["worker-1".to_owned()];
+    std::sync::Arc::make_mut(table.cluster.view.workers.get_mut(&alone).unwrap()).status = Some(status);
+    table.becomes("cp-1", NodeState::Succeeded, None);
+    let decision = table.decide(&Subject::Upgrade(key.clone()));
+    table.carry_out(&decision);
+    assert!(
+        table.slots(&key).is_empty(),
+        "worker-1 is out by the group's own ledger"
+    );
+}
+
+#[test]
+fn a_node_whose_slot_is_recorded_gets_no_second_one() {
+    let (mut table, key) = table(1, 3, budget(2, 0));
+    for other in ["worker-2", "worker-3"] {
+        table
+            .cluster
+            .node(other, |node| node.pause = Some("a person looks at it".into()));
+    }
+    table.stage_all();
+    table.becomes("cp-1", NodeState::Succeeded, None);
+    let subject = Subject::Upgrade(key.clone());
+    // The groups have no turn: the ledger says who goes, and nobody was let go.
+    for _ in 0..3 {
+        let decision = table.decide(&subject);
+        table.carry_out(&decision);
+        table.cluster.node("worker-1", |node| node.ready.ready = false);
+    }
+    assert_eq!(table.slot_nodes(&key), ["worker-1"]);
+}
+
+#[test]
+fn a_worker_that_breaks_beside_the_one_in_hand_is_not_taken_in_hand_as_well() {
+    let (mut table, key) = table(1, 3, spec());
+    table.stage_all();
+    table.becomes("cp-1", NodeState::Succeeded, None);
+    table.stage_all();
+    assert_eq!(table.slot_nodes(&key), ["worker-1"]);
+    table.cluster.node("worker-2", |node| node.ready.ready = false);
+    table.settle();
+    assert_eq!(
+        table.slot_nodes(&key),
+        ["worker-1"],
+        "once it is back, two would be away by our hand"
+    );
+}
+
+#[test]
+fn a_hop_does_not_begin_while_the_one_before_it_is_open() {
+    let mut table = Table::new(Cluster::new(1, 1, "v1.34.4").images(&[FROM, TO]));
+    let key = table.upgrade("edge-1", spec());
+    table.stage_all();
+    table.becomes("cp-1", NodeState::Succeeded, None);
+    let first = table.node_upgrade("cp-1");
+    table.stage_all();
+    let slots = table.slots(&key);
+    assert_eq!((slots[0].node.as_str(), slots[0].version.as_str()), ("cp-1", TO));
+    // The group looks as the second hop's slot is there and the first hop is seen as it was before its end.
+    let mut second = table.node_upgrade("cp-1");
+    second.spec.desired = DesiredNodeState::Staged;
+    let mut before = first.clone();
+    before.status.as_mut().unwrap().state = Some(NodeState::Verifying);
+    for upgrade in [before, second] {
+        let view = &mut table.cluster.view;
+        view.put_node_upgrade(crate::objects::key_of(&upgrade.metadata), std::sync::Arc::new(upgrade));
+    }
+    let group = table
+        .view()
+        .control_planes
+        .iter()
+        .find(|(_, group)| group.spec.kubernetes_version == TO);
+    let subject = Subject::ControlPlane(group.unwrap().0.clone());
+    assert!(!lets_go(&table.decide(&subject)));
+    table
+        .cluster
+        .view
+        .put_node_upgrade(crate::objects::key_of(&first.metadata), std::sync::Arc::new(first));
+    assert!(lets_go(&table.decide(&subject)));
+}
+
+fn lets_go(decision: &crate::action::Decision) -> bool {
+    let upgraded = |action: &Action| {
+        matches!(
+            action,
+            Action::SetDesired {
+                desired: DesiredNodeState::Upgraded,
+                ..
+            }
+        )
+    };
+    decision.actions.iter().any(upgraded)
+}
+
+#[test]
+fn a_control_plane_waits_until_the_one_before_it_answers_again() {
+    let (mut table, key) = table(3, 1, spec());
+    table.stage_all();
+    let first = table.slot_nodes(&key);
+    table.becomes(&first[0], NodeState::Succeeded, None);
+    table.cluster.health(&first[0], |health| health.readyz_in_a_row = 0);
+    table.stage_all();
+    assert!(
+        table.slots(&key).is_empty(),
+        "the Node says Ready while its API server restarts"
+    );
+    table.cluster.health(&first[0], |health| health.readyz_in_a_row = 9);
+    table.settle();
+    assert_eq!(table.slots(&key).len(), 1);
+}

@@ -1,0 +1,93 @@
+//! What a person asks for a node afterwards, or in between: undoing and putting off.
+
+use super::*;
+
+#[test]
+fn a_worker_can_be_undone_afterwards_within_a_slot() {
+    let (mut table, key) = table(1, 2, spec());
+    table.run(&key);
+    table.wish("worker-1", Wish::Rollback);
+    table.settle();
+    assert_eq!(table.slot_nodes(&key), ["worker-1"]);
+    assert_eq!(
+        table.node_upgrade("worker-1").spec.desired,
+        DesiredNodeState::RolledBack
+    );
+    table.becomes("worker-1", NodeState::RolledBack, Some(Reason::RolledBack));
+    table.settle();
+    assert!(table.slots(&key).is_empty());
+    assert_eq!(table.phase(&key), Phase::Succeeded);
+}
+
+#[test]
+fn a_control_plane_is_not_undone_once_a_worker_has_started() {
+    let (mut table, key) = table(1, 2, spec());
+    table.run(&key);
+    table.wish("cp-1", Wish::Rollback);
+    table.settle();
+    assert_eq!(table.view().nodes["cp-1"].wish, None, "heard and refused");
+    assert_eq!(table.node_upgrade("cp-1").spec.desired, DesiredNodeState::Upgraded);
+    assert!(table.slots(&key).is_empty());
+}
+
+#[test]
+fn an_undoing_waits_for_the_upgrade_that_is_at_work() {
+    let mut table = Table::new(Cluster::new(1, 2, FROM).images(&[TO, "v1.37.1"]));
+    let first = table.upgrade("edge-1", spec());
+    table.run(&first);
+    let next = ClusterUpgradeSpec {
+        kubernetes_version: "v1.37.1".to_owned(),
+        ..spec()
+    };
+    let second = table.upgrade("edge-2", next);
+    table.stage_all();
+    assert_eq!(table.slot_nodes(&second), ["cp-1"]);
+    // The wish is about the first upgrade's node; the second one's has not begun.
+    table.wish("worker-1", Wish::Rollback);
+    let decision = table.decide(&Subject::Upgrade(first.clone()));
+    table.carry_out(&decision);
+    assert!(table.slots(&first).is_empty(), "two ledgers would each grant");
+}
+
+#[test]
+fn an_undoing_waits_for_the_budget() {
+    let (mut table, key) = table(1, 3, spec());
+    table.run(&key);
+    table.cluster.node("worker-3", |node| node.ready.ready = false);
+    table.wish("worker-1", Wish::Rollback);
+    table.settle();
+    assert!(table.slots(&key).is_empty(), "worker-3 is the one that may be away");
+    table.cluster.node("worker-3", |node| node.ready.ready = true);
+    table.settle();
+    assert_eq!(table.slot_nodes(&key), ["worker-1"]);
+}
+
+#[test]
+fn the_slot_of_an_undoing_stays_while_the_node_was_not_told() {
+    let (mut table, key) = table(1, 2, spec());
+    table.run(&key);
+    table.wish("worker-1", Wish::Rollback);
+    let subject = Subject::Upgrade(key.clone());
+    for _ in 0..3 {
+        table.now += jiff::SignedDuration::from_secs(1);
+        let decision = table.decide(&subject);
+        table.carry_out(&decision);
+    }
+    assert_eq!(table.slot_nodes(&key), ["worker-1"]);
+    table.now += jiff::SignedDuration::from_secs(1);
+    assert!(
+        table.decide(&subject).actions.is_empty(),
+        "nothing changes until the group's turn"
+    );
+}
+
+#[test]
+fn a_wish_that_stays_on_the_node_is_not_heard_twice() {
+    let (mut table, _) = table(1, 3, spec());
+    table.stage_all();
+    for _ in 0..3 {
+        table.wish("worker-2", Wish::Defer);
+        table.settle();
+    }
+    assert_eq!(table.node_upgrade("worker-2").spec.attempt, 2);
+}

@@ -1,0 +1,106 @@
+//! What people ask for single nodes, heard by the group's turn: recorded in the node's own object first, then taken off the Node.
+
+use std::sync::Arc;
+
+use afloat_api::clusterupgrade::Slot;
+use afloat_api::kubeadm::DesiredNodeState;
+use afloat_api::{Reason, annotations};
+
+use super::group::Turn;
+use super::undoing::undo_refused;
+use crate::action::{Action, Event, EventObject};
+use crate::objects::Standing;
+use crate::view::{Node, Wish};
+
+impl<'a> Turn<'a> {
+    /// What people asked for single nodes.
+    pub(super) fn hear_wishes(&mut self, slots: &[Slot]) {
+        let standings: Vec<Standing<'a>> = self.members.nodes.values().copied().collect();
+        for standing in standings {
+            let view = self.view;
+            let Some(node) = view.nodes.get(standing.node()) else {
+                continue;
+            };
+            let Some(wish) = node.wish.filter(|_| node.uid.as_str() == standing.node_uid()) else {
+                continue;
+            };
+            if !self.latest_of(standing) {
+                continue;
+            }
+            let holds = slots
+                .iter()
+                .any(|slot| slot.node == standing.node() && slot.node_uid == standing.node_uid());
+            match wish {
+                Wish::Defer => self.defer(standing, node),
+                Wish::Rollback => self.roll_back(standing, node, holds),
+            }
+        }
+    }
+
+    /// A node may have an upgrade for each hop; wishes are about the last one.
+    fn latest_of(&self, standing: Standing<'_>) -> bool {
+        let born = |upgrade: &afloat_api::NodeKubeadmUpgrade| {
+            let created = upgrade.metadata.creation_timestamp.as_ref().map(|time| time.0);
+            (
+                created,
+                upgrade.spec.kubelet_version.clone(),
+                upgrade.metadata.name.clone(),
+            )
+        };
+        let mine = born(standing.upgrade);
+        self.view
+            .node_upgrades_of(standing.node())
+            .filter(|(_, other)| other.spec.node.uid == standing.node_uid())
+            .all(|(_, other)| born(other) <= mine)
+    }
+
+    fn defer(&mut self, standing: Standing<'_>, node: &Node) {
+        let attempt = standing.upgrade.spec.attempt;
+        if standing.ended() || !self.at_work() {
+            self.tell(node, "there is nothing to defer: the node is not being upgraded");
+        } else if standing.in_flight() {
+            if standing.desired() != DesiredNodeState::RolledBack {
+                self.set_desired(standing, DesiredNodeState::RolledBack, attempt, Some(Reason::Deferred));
+            }
+        } else if !put_off_already(standing) {
+            let because = Some(Reason::Deferred);
+            self.set_desired(standing, DesiredNodeState::Staged, attempt + 1, because);
+        }
+        self.decision.actions.push(Action::ClearWish { node: node.target() });
+    }
+
+    /// Undoing is a disruption: it waits for its slot, and for a control plane it ends with the first worker.
+    fn roll_back(&mut self, standing: Standing<'_>, node: &Node, holds: bool) {
+        let attempt = standing.upgrade.spec.attempt;
+        if let Some(why) = undo_refused(self.view, standing) {
+            self.tell(node, &why);
+        } else if standing.desired() != DesiredNodeState::RolledBack {
+            if standing.succeeded() && !holds && self.upgrade.is_some() {
+                return;
+            }
+            self.set_desired(
+                standing,
+                DesiredNodeState::RolledBack,
+                attempt,
+                Some(Reason::RolledBack),
+            );
+        }
+        self.decision.actions.push(Action::ClearWish { node: node.target() });
+    }
+
+    fn tell(&mut self, node: &Node, message: &str) {
+        self.decision.events.push(Event {
+            object: EventObject::Node(node.target()),
+            warning: true,
+            reason: Reason::NotApplicable,
+            message: Arc::from(message),
+        });
+    }
+}
+
+/// The wish was recorded and could not be taken off the Node: hearing it again would count as another attempt.
+fn put_off_already(standing: Standing<'_>) -> bool {
+    let annotations = standing.upgrade.metadata.annotations.as_ref();
+    let because = annotations.and_then(|annotations| annotations.get(annotations::BECAUSE));
+    standing.upgrade.spec.attempt > 1 && because.is_some_and(|because| *because == Reason::Deferred.to_string())
+}
