@@ -143,6 +143,16 @@ fn join(machine: &Machine, secrets: &Secrets, progress: &Progress) -> Result<(),
     Ok(())
 }
 
+/// One more worker for a cluster that is there, with secrets of its own.
+pub(crate) fn join_worker(lab: &Lab, worker: &Machine, progress: &Progress) -> Result<(), Error> {
+    let secrets = Secrets::random();
+    let machines = lab.machines();
+    let first = machines.first().ok_or(Error::Size)?;
+    first.exec(["kubeadm", "token", "create", &secrets.token])?;
+    join(worker, &secrets, progress)?;
+    await_ready(lab, progress)
+}
+
 fn start_workload(lab: &Lab) -> Result<(), Error> {
     // With one machine nothing could ever move, and a budget would only say so.
     let available = if lab.spec().control_planes + lab.spec().workers > 1 {

@@ -89,11 +89,7 @@ impl Lab {
     fn make(&self, home: &Home, release: &Release, progress: &Progress) -> Result<(), Error> {
         let template = template::prepare(home, release, progress)?;
         shell::make_folder(&self.folder)?;
-        let spec = serde_json::to_string(&self.spec).map_err(|error| Error::Unreadable {
-            what: "the spec".to_owned(),
-            message: error.to_string(),
-        })?;
-        shell::write(&self.folder.join(SPEC), &spec)?;
+        self.remember()?;
         self.network.make()?;
         self.start_services(home, &template.debian)?;
         let machines = self.machines();
@@ -114,6 +110,30 @@ impl Lab {
         progress.say(&format!("{} machines have booted", machines.len()));
         cluster::form(self, progress)?;
         shell::write(&self.folder.join(READY), "")
+    }
+
+    /// Adds a worker at a version of its own, as machines join a cluster that was upgraded meanwhile.
+    pub fn join_worker(&mut self, version: &str) -> Result<Machine, Error> {
+        let (release, home, progress) = (Release::of(version)?, Home::find()?, Progress::new(false));
+        if self.spec.workers >= 9 {
+            return Err(Error::Size);
+        }
+        let template = template::prepare(&home, &release, &progress)?;
+        let worker = self.machine_of(HostSpec::new(Role::Worker, self.spec.workers + 1));
+        worker.make(&template, &release)?;
+        worker.start()?;
+        self.spec.workers += 1;
+        self.remember()?;
+        cluster::join_worker(self, &worker, &progress)?;
+        Ok(worker)
+    }
+
+    fn remember(&self) -> Result<(), Error> {
+        let spec = serde_json::to_string(&self.spec).map_err(|error| Error::Unreadable {
+            what: "the spec".to_owned(),
+            message: error.to_string(),
+        })?;
+        shell::write(&self.folder.join(SPEC), &spec)
     }
 
     /// The registry has every release that is built: a site mirrors the next version before it upgrades.

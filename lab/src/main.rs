@@ -47,6 +47,11 @@ enum Command {
     },
     /// What there is, and how it is
     Status,
+    /// Add a worker
+    Join {
+        #[arg(long, default_value = "v1.36.3")]
+        version: String,
+    },
     /// Run a program inside a machine
     Exec {
         machine: String,
@@ -67,6 +72,9 @@ enum Command {
     Probe {
         #[arg(long, default_value_t = 30)]
         seconds: u64,
+        /// Beside it, this many reads a second, and ten watches
+        #[arg(long, default_value_t = 0)]
+        load: u32,
         /// Also as JSON, into this file
         #[arg(long)]
         json: Option<std::path::PathBuf>,
@@ -135,6 +143,9 @@ fn run(arguments: Arguments) -> Result<ExitCode, Error> {
             }
         }
         Command::Status => status()?,
+        Command::Join { version } => {
+            Lab::find(&name)?.join_worker(&version)?;
+        }
         Command::Exec { machine, words } => {
             let command = Lab::find(&name)?.machine(&machine)?.command(&words[0])?;
             return follow(command, &words[1..]);
@@ -143,7 +154,7 @@ fn run(arguments: Arguments) -> Result<ExitCode, Error> {
             return follow(Lab::find(&name)?.kubectl_command()?, &words);
         }
         Command::Run { words } => return follow(Lab::find(&name)?.command(&words[0]), &words[1..]),
-        Command::Probe { seconds, json } => return probe(&name, seconds, json.as_deref()),
+        Command::Probe { seconds, load, json } => return probe(&name, seconds, load, json.as_deref()),
         Command::ByHand { to, json } => {
             let lab = Lab::find(&name)?;
             let went = upgrade_by_hand(&lab, &Release::of(&to)?, &Progress::new(false))?;
@@ -216,8 +227,10 @@ fn status() -> Result<(), Error> {
 }
 
 /// Fails when a request failed, so that a script can rely on it.
-fn probe(name: &str, seconds: u64, json: Option<&Path>) -> Result<ExitCode, Error> {
-    let probers = Lab::find(name)?.probers().start()?;
+fn probe(name: &str, seconds: u64, load: u32, json: Option<&Path>) -> Result<ExitCode, Error> {
+    let lab = Lab::find(name)?;
+    let probers = lab.probers();
+    let probers = if load > 0 { probers.with_load(load, 10) } else { probers }.start()?;
     thread::sleep(Duration::from_secs(seconds));
     let counts = probers.stop()?;
     print!("{counts}");

@@ -34,6 +34,8 @@ pub enum Kind {
     Kept,
     /// The test workload's page, not the API.
     Page,
+    /// Watches that are open all the time; a request is the opening of one.
+    Watch,
 }
 
 /// What one prober saw.
@@ -105,19 +107,32 @@ impl fmt::Display for Counts {
 #[derive(Debug)]
 pub struct Probers<'a> {
     lab: &'a Lab,
-    balancers: bool,
     machines: Vec<String>,
     every: Duration,
+    load: Option<Load>,
+}
+
+/// Work for the API servers while something happens to them.
+#[derive(Debug, Clone, Copy)]
+struct Load {
+    requests_per_second: u32,
+    watches: u32,
 }
 
 impl<'a> Probers<'a> {
-    /// Through both load balancers, and from pods on every machine.
+    /// Through both load balancers, and from pods on every control plane and on one worker.
     pub(crate) fn of(lab: &'a Lab) -> Self {
+        let seats = usize::from(lab.spec().control_planes) + 1;
+        let machines = lab.machines();
         Self {
             lab,
-            balancers: true,
-            machines: lab.machines().iter().map(|machine| machine.name().to_owned()).collect(),
+            machines: machines
+                .iter()
+                .take(seats)
+                .map(|machine| machine.name().to_owned())
+                .collect(),
             every: Duration::from_millis(200),
+            load: None,
         }
     }
 
@@ -135,6 +150,16 @@ impl<'a> Probers<'a> {
         self
     }
 
+    /// Beside the probers: this many reads a second through the plain load balancer, and watches that stay open.
+    #[must_use]
+    pub fn with_load(mut self, requests_per_second: u32, watches: u32) -> Self {
+        self.load = Some(Load {
+            requests_per_second,
+            watches,
+        });
+        self
+    }
+
     /// Starts them; they ask until `Running::stop`.
     pub fn start(self) -> Result<Running, Error> {
         let identity = Arc::new(Identity::of_kubeconfig(&shell::read(&self.lab.kubeconfig())?)?);
@@ -147,9 +172,9 @@ impl<'a> Probers<'a> {
         for (name, origin) in self.origins()? {
             let place = Place {
                 name: name.clone(),
-                origin,
+                origin: origin.clone(),
                 identity: Arc::clone(&identity),
-                every: self.every,
+                every: origin_pace(&origin, self.every),
                 stop: Arc::clone(&stop),
                 counts: Arc::clone(&running.counts),
             };
@@ -164,14 +189,17 @@ impl<'a> Probers<'a> {
 
     fn origins(&self) -> Result<Vec<(String, Origin)>, Error> {
         let mut origins = Vec::new();
-        if self.balancers {
-            for (name, address) in [
-                ("balancer plain", self.lab.plain_balancer()),
-                ("balancer harsh", self.lab.harsh_balancer()),
-            ] {
-                let network = self.lab.network_path();
-                origins.push((name.to_owned(), Origin::Network { network, address }));
-            }
+        let network = self.lab.network_path();
+        for (name, address) in [
+            ("balancer plain", self.lab.plain_balancer()),
+            ("balancer harsh", self.lab.harsh_balancer()),
+        ] {
+            let network = network.clone();
+            origins.push((name.to_owned(), Origin::Network { network, address }));
+        }
+        if let Some(load) = self.load {
+            let address = self.lab.plain_balancer();
+            origins.push(("load".to_owned(), Origin::Load { network, address, load }));
         }
         for name in &self.machines {
             let machine = self.lab.machine(name)?;
@@ -185,6 +213,13 @@ impl<'a> Probers<'a> {
             origins.push((format!("pod on {name}"), Origin::Pod { machine, pod }));
         }
         Ok(origins)
+    }
+}
+
+fn origin_pace(origin: &Origin, usual: Duration) -> Duration {
+    match origin {
+        Origin::Load { load, .. } => Duration::from_secs(1) / load.requests_per_second.max(1),
+        _ => usual,
     }
 }
 

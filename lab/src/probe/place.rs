@@ -15,7 +15,7 @@ use std::{
 use tokio::{task::JoinSet, time::MissedTickBehavior};
 
 use super::{
-    Kind, Shared,
+    Kind, Load, Shared,
     request::{Identity, Target},
 };
 use crate::{Error, Machine, network};
@@ -33,13 +33,19 @@ pub(super) enum Origin {
     Network { network: PathBuf, address: String },
     /// The pod of this uid on a machine, asking Services.
     Pod { machine: Machine, pod: String },
+    /// Not to look, but to give the API servers something to do.
+    Load {
+        network: PathBuf,
+        address: String,
+        load: Load,
+    },
 }
 
 impl Origin {
     /// The network namespace as it is now, if there is one.
     fn network(&self) -> Option<PathBuf> {
         match self {
-            Self::Network { network, .. } => Some(network.clone()),
+            Self::Network { network, .. } | Self::Load { network, .. } => Some(network.clone()),
             Self::Pod { machine, pod } => machine
                 .processes()
                 .into_iter()
@@ -64,6 +70,10 @@ impl Origin {
         };
         match self {
             Self::Network { address, .. } => api(address),
+            Self::Load { address, .. } => {
+                let kept = Target::api(Kind::Kept, address, &object, Arc::clone(identity));
+                vec![(Kind::Kept, kept)]
+            }
             Self::Pod { .. } => {
                 let mut targets = api(SERVICE);
                 targets.push((Kind::Page, Target::page(PAGE)));
@@ -92,11 +102,28 @@ impl Place {
             .build()
             .map_err(|error| Error::Probe(error.to_string()))?;
         let work = tokio::task::LocalSet::new();
-        work.block_on(&runtime, self.ask())
+        work.block_on(&runtime, Rc::new(self).ask())
     }
 
-    async fn ask(self) -> Result<(), Error> {
+    /// Watches that are opened again whenever they end; an opening that fails counts.
+    async fn keep_watching(self: Rc<Self>, address: String, started: Instant) {
+        let target = Target::api(Kind::Watch, &address, "", Arc::clone(&self.identity));
+        while !self.stop.load(Ordering::Relaxed) {
+            let asked = Instant::now();
+            let opened = target.open().await;
+            let answer = opened.as_ref().map(|_| asked.elapsed()).map_err(Clone::clone);
+            self.count(started, Ok((Kind::Watch, asked, answer)));
+            match opened {
+                Ok(stream) => stream.until_it_ends().await,
+                Err(_) => tokio::time::sleep(self.every.max(Duration::from_millis(200))).await,
+            }
+        }
+    }
+
+    async fn ask(self: Rc<Self>) -> Result<(), Error> {
         let started = Instant::now();
+        // Ended with this function.
+        let mut watches = JoinSet::new();
         let mut targets = self.fresh_targets();
         let mut ticks = tokio::time::interval(self.every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -110,6 +137,14 @@ impl Place {
             {
                 here = self.move_in();
                 targets = self.fresh_targets();
+                if let Origin::Load { address, load, .. } = &self.origin
+                    && here.is_some()
+                    && watches.is_empty()
+                {
+                    for _ in 0..load.watches {
+                        watches.spawn_local(Rc::clone(&self).keep_watching(address.clone(), started));
+                    }
+                }
             }
             if here.is_none() {
                 for (kind, _) in &targets {

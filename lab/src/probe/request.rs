@@ -180,6 +180,27 @@ impl Target {
         speak(TokioIo::new(secured)).await
     }
 
+    /// Opens a watch and gives it back while it is open.
+    pub(super) async fn open(&self) -> Result<Watch, String> {
+        let opening = async {
+            let mut connection = self.connect().await?;
+            let request = self.request()?;
+            let response = connection
+                .send_request(request)
+                .await
+                .map_err(|error| error.to_string())?;
+            if !response.status().is_success() {
+                return Err(response.status().to_string());
+            }
+            Ok(Watch {
+                body: response.into_body(),
+                _connection: connection,
+            })
+        };
+        let late = |_| Err(format!("no answer within {}s", PATIENCE.as_secs()));
+        tokio::time::timeout(PATIENCE, opening).await.unwrap_or_else(late)
+    }
+
     async fn send(&self, mut connection: Connection) -> Result<(), Failure> {
         let request = self.request().map_err(Failure::Refused)?;
         let response = connection.send_request(request).await.map_err(|error| {
@@ -218,6 +239,10 @@ impl Target {
                 .method(Method::GET)
                 .uri("/api/v1/namespaces/default")
                 .body(Full::default()),
+            Kind::Watch => builder
+                .method(Method::GET)
+                .uri("/api/v1/configmaps?watch=true")
+                .body(Full::default()),
             Kind::Write => {
                 let now = SystemTime::now()
                     .duration_since(UNIX_EPOCH)
@@ -237,6 +262,19 @@ impl Target {
             }
         };
         built.map_err(|error| error.to_string())
+    }
+}
+
+/// A watch that is open.
+pub(super) struct Watch {
+    body: hyper::body::Incoming,
+    _connection: Connection,
+}
+
+impl Watch {
+    /// Reads all that comes. The server ends every watch some time.
+    pub(super) async fn until_it_ends(mut self) {
+        while let Some(Ok(_)) = self.body.frame().await {}
     }
 }
 
