@@ -11,6 +11,7 @@ pub mod instruction;
 pub mod journal;
 pub mod paths;
 pub mod real;
+pub mod signature;
 pub mod status;
 pub mod steps;
 pub mod touches;
