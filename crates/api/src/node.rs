@@ -59,7 +59,12 @@ pub struct NodePlan {
     pub etcd_version: Option<String>,
     /// Seconds after which the host undoes its work if API server or kubelet have not come back.
     pub undo_after_seconds: u32,
+    /// Public keys, of which one must have signed the bundle; without any, whatever the image brings is taken.
+    pub bundle_key: Option<String>,
 }
+
+/// The environment variable by which a step container, and the operator, learn the keys of bundles.
+pub const BUNDLE_KEY: &str = "AFLOAT_BUNDLE_KEY";
 
 /// Why an environment is no plan.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -88,6 +93,9 @@ impl NodePlan {
         }
         if let Some(tag) = &self.etcd_version {
             env.insert("AFLOAT_ETCD_VERSION", tag.clone());
+        }
+        if let Some(key) = &self.bundle_key {
+            env.insert(BUNDLE_KEY, key.clone());
         }
         env
     }
@@ -121,6 +129,7 @@ impl NodePlan {
             peers: list("AFLOAT_PEERS"),
             etcd_version: lookup("AFLOAT_ETCD_VERSION").filter(|tag| !tag.is_empty()),
             undo_after_seconds: read("AFLOAT_UNDO_AFTER_SECONDS", &must("AFLOAT_UNDO_AFTER_SECONDS")?)?,
+            bundle_key: lookup(BUNDLE_KEY).filter(|key| !key.is_empty()),
         })
     }
 }
@@ -183,6 +192,7 @@ mod tests {
             peers: vec!["10.0.0.2".to_owned(), "10.0.0.3".to_owned()],
             etcd_version: Some("3.6.8-0".to_owned()),
             undo_after_seconds: 900,
+            bundle_key: Some("MCowBQYDK2VwAyEA".to_owned()),
         };
         let env = plan.to_env();
         assert_eq!(NodePlan::from_env(|name| env.get(name).cloned()), Ok(plan));

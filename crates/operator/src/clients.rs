@@ -3,6 +3,7 @@
 //! silence for minutes, while pause and abort wait.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// No call that is not a watch takes longer.
@@ -18,6 +19,8 @@ pub struct Clients {
     pub api: kube::Client,
     /// For evictions: 429 is an answer (a budget says no), not a reason to ask again.
     pub evictions: kube::Client,
+    /// Public keys that every pod of ours is told, and that the bundle it brings must be signed with.
+    pub bundle_key: Option<Arc<str>>,
 }
 
 impl Clients {
@@ -30,7 +33,15 @@ impl Clients {
         Ok(Self {
             api: kube::Client::try_from(config)?,
             evictions: kube::Client::try_from(once)?,
+            bundle_key: None,
         })
+    }
+
+    /// Nodes take only bundles that one of these keys signed.
+    #[must_use]
+    pub fn with_bundle_key(mut self, key: Option<String>) -> Self {
+        self.bundle_key = key.map(Arc::from);
+        self
     }
 
     /// Both of one client that never repeats anything by itself, as those of the embedded API server.
@@ -38,6 +49,7 @@ impl Clients {
         Self {
             api: client.clone(),
             evictions: client,
+            bundle_key: None,
         }
     }
 }

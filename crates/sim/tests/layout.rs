@@ -25,6 +25,7 @@ fn plan() -> NodePlan {
         peers: Vec::new(),
         etcd_version: None,
         undo_after_seconds: 900,
+        bundle_key: None,
     }
 }
 

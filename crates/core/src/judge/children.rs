@@ -222,6 +222,8 @@ fn plan(order: &NodeOrder<'_>) -> NodePlan {
         peers,
         etcd_version: None,
         undo_after_seconds: UNDO_AFTER_SECONDS.unsigned_abs(),
+        // The operator's own: it adds them to every pod, whoever wrote the object.
+        bundle_key: None,
     }
 }
 

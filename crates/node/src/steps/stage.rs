@@ -3,6 +3,7 @@
 
 use afloat_api::Reason;
 use afloat_api::common::NodeRole;
+use afloat_api::node::BUNDLE_KEY;
 use serde::Deserialize;
 
 use crate::bundle::{self, Item};
@@ -10,6 +11,7 @@ use crate::flags;
 use crate::host::{Answer, HostError, Room, UnitOrder, UnitState};
 use crate::instruction::{Context, Instruction, Ran, command, failed, is_older, wait_for_step};
 use crate::paths;
+use crate::signature::PublicKeys;
 
 /// Room that must be left beside the bundle and what is kept: for kubeadm's own backups and for images unpacked.
 const SPARE_BYTES: u64 = 1 << 30;
@@ -47,11 +49,9 @@ type Finding = (Reason, String);
 
 /// Finds all at once what would stop the upgrade half-way.
 pub fn check_machine(c: &mut Context<'_>) -> Answer<Ran> {
-    let Some(items) = bundle::read(c.host, paths::BROUGHT)? else {
-        return Ok(Ran::Failed {
-            reason: Reason::BundleUnavailable,
-            message: "the stage container brings no bundle: /bundle/SHA256SUMS is missing or wrong".to_owned(),
-        });
+    let items = match brought(c)? {
+        Ok(items) => items,
+        Err(refused) => return Ok(refused),
     };
     let mut findings = missing_items(c, &items);
     findings.extend(no_room(c)?);
@@ -77,6 +77,35 @@ pub fn check_machine(c: &mut Context<'_>) -> Answer<Ran> {
         reason,
         message: messages.join("; "),
     })
+}
+
+/// The bundle that the stage container brings, if it is one and the right one signed it.
+fn brought(c: &mut Context<'_>) -> Answer<Result<Vec<Item>, Ran>> {
+    let refused = |message: String| {
+        Ok(Err(Ran::Failed {
+            reason: Reason::BundleUnavailable,
+            message,
+        }))
+    };
+    let sums = format!("{}/SHA256SUMS", paths::BROUGHT);
+    if let Some(keys) = c.plan().bundle_key.clone() {
+        let Ok(keys) = keys.parse::<PublicKeys>() else {
+            return refused(format!("{BUNDLE_KEY} holds no public key: help: afloat bundle keygen"));
+        };
+        let Some(signature) = c.host.read(&format!("{sums}.sig"))? else {
+            return refused("the bundle is not signed: help: afloat bundle create --key FILE".to_owned());
+        };
+        let list = c.host.read(&sums)?.unwrap_or_default();
+        if keys.signer(&list, &signature).is_none() {
+            return refused(format!("the bundle is not signed by the key {}", keys.names()));
+        }
+    }
+    match bundle::read(c.host, paths::BROUGHT)? {
+        Some(items) => Ok(Ok(items)),
+        None => refused(format!(
+            "the stage container brings no bundle: {sums} is missing or wrong"
+        )),
+    }
 }
 
 fn missing_items(c: &Context<'_>, items: &[Item]) -> Vec<Finding> {
@@ -255,7 +284,11 @@ fn certificates(c: &mut Context<'_>) -> Answer<Asked> {
 
 /// Copies what is not there yet, and checks every digest.
 pub fn copy_bundle(c: &mut Context<'_>) -> Answer<Ran> {
-    let items = bundle::read(c.host, paths::BROUGHT)?.unwrap_or_default();
+    // Again: the container may have been started anew since the machine was checked, from an image of the same name.
+    let items = match brought(c)? {
+        Ok(items) => items,
+        Err(refused) => return Ok(refused),
+    };
     for item in &items {
         let staged = bundle::staged(&item.name);
         if c.host.digest(&staged)? == Some(item.digest) {

@@ -80,7 +80,7 @@ pub async fn execute(clients: &Clients, metrics: &Metrics, action: &Action) -> R
         metrics,
         action,
     };
-    let request = request::of(action).map_err(|error| Refusal {
+    let request = request::of(action, clients.bundle_key.as_deref()).map_err(|error| Refusal {
         action: action.name(),
         object: Key::new("", ""),
         cause: Cause::NoAnswer(error.to_string()),

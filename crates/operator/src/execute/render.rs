@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use afloat_api::node::BUNDLE_KEY;
 use afloat_api::{GROUP, StepContainer, VERSION, labels};
 use afloat_core::action::TaskPod;
 use serde_json::{Value, json};
@@ -14,8 +15,8 @@ const LAST: &str = "done";
 /// The longest value a label may have; names of nodes may be longer.
 const LONGEST_LABEL: usize = 63;
 
-pub fn task_pod(pod: &TaskPod) -> Value {
-    let steps: Vec<Value> = pod.steps.iter().map(step).collect();
+pub fn task_pod(pod: &TaskPod, bundle_key: Option<&str>) -> Value {
+    let steps: Vec<Value> = pod.steps.iter().map(|each| step(each, bundle_key)).collect();
     let last: Vec<Value> = pod.steps.last().map(last).into_iter().collect();
     json!({
         "apiVersion": "v1",
@@ -65,12 +66,16 @@ fn labels_of(pod: &TaskPod) -> BTreeMap<&'static str, String> {
     all
 }
 
-fn step(step: &StepContainer) -> Value {
-    let env: Vec<Value> = step
+fn step(step: &StepContainer, bundle_key: Option<&str>) -> Value {
+    let named = |name: &str, value: &str| json!({ "name": name, "value": value });
+    let mut env: Vec<Value> = step
         .env
         .iter()
-        .map(|variable| json!({ "name": variable.name, "value": variable.value }))
+        // Whom to trust is the operator's to say, not of whoever wrote the object.
+        .filter(|variable| bundle_key.is_none() || variable.name != BUNDLE_KEY)
+        .map(|variable| named(&variable.name, &variable.value))
         .collect();
+    env.extend(bundle_key.map(|key| named(BUNDLE_KEY, key)));
     let mut container = json!({
         "name": step.name,
         "image": step.image,
@@ -146,13 +151,13 @@ mod tests {
 
     #[test]
     fn p24_a_task_pod_is_what_the_recorded_one_is() {
-        let rendered = serde_json::to_string_pretty(&task_pod(&pod("worker-1"))).unwrap();
+        let rendered = serde_json::to_string_pretty(&task_pod(&pod("worker-1"), None)).unwrap();
         assert_eq!(rendered, include_str!("task_pod.json").trim_end());
     }
 
     #[test]
     fn p27_a_task_pod_holds_no_credential_and_only_its_steps_are_privileged() {
-        let rendered = task_pod(&pod("worker-1"));
+        let rendered = task_pod(&pod("worker-1"), None);
         let spec = &rendered["spec"];
         assert_eq!(spec["automountServiceAccountToken"], false);
         assert_eq!(spec["serviceAccountName"], Value::Null);
@@ -167,7 +172,7 @@ mod tests {
 
     #[test]
     fn p26_the_steps_are_privileged_and_work_on_the_host_itself() {
-        let rendered = task_pod(&pod("worker-1"));
+        let rendered = task_pod(&pod("worker-1"), None);
         let spec = &rendered["spec"];
         assert_eq!((&spec["hostPID"], &spec["hostNetwork"]), (&json!(true), &json!(true)));
         let steps = spec["initContainers"].as_array().unwrap();
@@ -179,9 +184,24 @@ mod tests {
     }
 
     #[test]
+    fn p29_every_step_is_told_the_keys_of_bundles_whatever_its_object_says() {
+        let mut forged = pod("worker-1");
+        forged.steps[0].env.push(StepEnv {
+            name: BUNDLE_KEY.to_owned(),
+            value: "another key".to_owned(),
+        });
+        let rendered = task_pod(&forged, Some("our key"));
+        for step in rendered["spec"]["initContainers"].as_array().unwrap() {
+            let env = step["env"].as_array().unwrap();
+            let keys: Vec<&Value> = env.iter().filter(|variable| variable["name"] == BUNDLE_KEY).collect();
+            assert_eq!(keys, [&json!({ "name": BUNDLE_KEY, "value": "our key" })]);
+        }
+    }
+
+    #[test]
     fn a_node_whose_name_is_no_label_has_its_pods_all_the_same() {
         let long = "n".repeat(80);
-        let rendered = task_pod(&pod(&long));
+        let rendered = task_pod(&pod(&long), None);
         assert_eq!(rendered["spec"]["nodeName"], long.as_str());
         assert_eq!(rendered["metadata"]["labels"][labels::NODE], Value::Null);
     }

@@ -248,7 +248,7 @@ pub fn finalizer(kind: Kind, target: &Target, there: &[String], present: bool) -
 }
 
 /// What an action asks of the API server. For finalizers it is the request as it is where there are no others.
-pub fn of(action: &Action) -> Result<Request, serde_json::Error> {
+pub fn of(action: &Action, bundle_key: Option<&str>) -> Result<Request, serde_json::Error> {
     Ok(match action {
         Action::WriteUpgradeStatus { target, status: new } => status(Kind::ClusterUpgrade, target, new)?,
         Action::WriteControlPlaneStatus { target, status: new } => {
@@ -309,7 +309,7 @@ pub fn of(action: &Action) -> Result<Request, serde_json::Error> {
         Action::PauseNode { node } => annotate(node, annotations::PAUSE, Some(OWN_PAUSE)),
         Action::UnpauseNode { node } => annotate(node, annotations::PAUSE, None),
         Action::ClearWish { node } => annotate(node, annotations::WISH, None),
-        Action::CreatePod(pod) => create(Kind::Pod, pod.key.clone(), render::task_pod(pod)),
+        Action::CreatePod(pod) => create(Kind::Pod, pod.key.clone(), render::task_pod(pod, bundle_key)),
         Action::DeletePod { pod } => delete(Kind::Pod, pod, None),
         Action::Evict { pod, grace_seconds } => evict(pod, *grace_seconds),
         Action::DeletePastBudget { pod, grace_seconds, .. } => delete(Kind::Pod, pod, *grace_seconds),

@@ -59,6 +59,16 @@ impl Bundle {
         Self(Arc::new(tree))
     }
 
+    /// The same with a signature of its list.
+    #[must_use]
+    pub fn with_signature(&self, sign: impl FnOnce(&[u8]) -> Vec<u8>) -> Self {
+        let mut tree = (*self.0).clone();
+        let list = format!("{}/SHA256SUMS", paths::BROUGHT);
+        let signature = tree.get(&list).map(|sums| sign(sums.bytes())).unwrap_or_default();
+        tree.insert(format!("{list}.sig"), File::new(&signature, 0o644));
+        Self(Arc::new(tree))
+    }
+
     /// The same with one file that is not what its digest says.
     #[must_use]
     pub fn with_tampered(&self, name: &str) -> Self {

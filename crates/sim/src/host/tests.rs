@@ -118,6 +118,7 @@ impl Attempt {
             peers,
             etcd_version: None,
             undo_after_seconds: 600,
+            bundle_key: None,
         };
         Self {
             before: host.tree().clone(),

@@ -2,6 +2,8 @@
 
 use super::*;
 use afloat_node::host::Host as _;
+use afloat_node::signature::PublicKey;
+use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 
 fn put_back(attempt: &mut Attempt, case: Case) {
     let ended = attempt.step_patiently(steps::ROLLBACK);
@@ -254,6 +256,61 @@ fn p40_a_bundle_that_was_tampered_with_is_refused() {
     assert_eq!(outcome(&ended), (exit::FAILED, StepOutcome::Failed), "{ended:?}");
     assert_eq!(ended.1.reason.as_deref(), Some("BundleUnavailable"));
     assert_eq!(attempt.changed_outside(), [""; 0]);
+}
+
+#[test]
+fn p29_a_node_that_was_told_keys_takes_only_what_they_signed() {
+    let pair = Ed25519KeyPair::generate().unwrap();
+    let mut bytes = [0; 32];
+    bytes.copy_from_slice(pair.public_key().as_ref());
+    let (ours, other) = (PublicKey::new(bytes).to_base64(), PublicKey::new([7; 32]).to_base64());
+    let plain = Bundle::of(WORKER.via);
+    let signed = plain.with_signature(|list| pair.sign(list).as_ref().to_vec());
+    let elsewhere = plain.with_signature(|_| pair.sign(b"another list").as_ref().to_vec());
+    for (what, key, bundle, said) in [
+        ("signed", Some(&ours), &signed, ""),
+        (
+            "signed, and two keys while one goes",
+            Some(&format!("{other} {ours}")),
+            &signed,
+            "",
+        ),
+        ("no key, no signature", None, &plain, ""),
+        ("not signed", Some(&ours), &plain, "the bundle is not signed"),
+        (
+            "another key",
+            Some(&other),
+            &signed,
+            "the bundle is not signed by the key",
+        ),
+        (
+            "the signature of another list",
+            Some(&ours),
+            &elsewhere,
+            "the bundle is not signed by the key",
+        ),
+        (
+            "no key at all",
+            Some(&"nonsense".to_owned()),
+            &signed,
+            "AFLOAT_BUNDLE_KEY holds no public key",
+        ),
+    ] {
+        let mut attempt = Attempt::new(WORKER);
+        let host = &attempt.host;
+        attempt.host = SimHost::new(host.machine.clone(), bundle, host.shared.clone(), host.now());
+        attempt.before = attempt.host.tree().clone();
+        attempt.plan.bundle_key = key.cloned();
+        let ended = attempt.upgrade();
+        if said.is_empty() {
+            assert_eq!(ended.0, exit::DONE, "{what}: {ended:?}");
+            continue;
+        }
+        assert_eq!(outcome(&ended), (exit::FAILED, StepOutcome::Failed), "{what}");
+        assert_eq!(ended.1.reason.as_deref(), Some("BundleUnavailable"), "{what}");
+        assert!(ended.1.message.starts_with(said), "{what}: {}", ended.1.message);
+        assert_eq!(attempt.changed_outside(), [""; 0], "{what}");
+    }
 }
 
 #[test]

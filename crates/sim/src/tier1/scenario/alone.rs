@@ -75,6 +75,7 @@ impl Setup<'_> {
             peers: Vec::new(),
             etcd_version: None,
             undo_after_seconds: 900,
+            bundle_key: None,
         };
         let spec = NodeKubeadmUpgradeSpec {
             cluster: None,
