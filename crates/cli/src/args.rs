@@ -1,5 +1,6 @@
 //! What people can write on the command line, and the help they get. Only commands that work are here.
 
+pub mod bundle;
 pub mod node;
 pub mod people;
 
@@ -14,6 +15,7 @@ Examples:
   afloat upgrade --to v1.36.3          upgrade the cluster of your kubeconfig in place, and follow it
   afloat status                        where it is; explain: why it does not move
   afloat pause | resume | abort        hold it, let it go on, end it
+  afloat bundle --help                 what nodes are upgraded with, for sites without a way out
   afloat sandbox                       watch a simulated cluster come up
   afloat sandbox --serve               the same, for kubectl: prints the KUBECONFIG line to copy
   afloat sandbox --once -o json        print its state once, for scripts
@@ -67,6 +69,9 @@ pub enum Command {
     /// End an upgrade: nodes in flight are put back
     #[command(after_help = people::WISH_EXAMPLES)]
     Abort(people::Abort),
+    /// Everything a Kubernetes version needs, as one signed image: make, check, carry and serve it
+    #[command(subcommand, after_help = bundle::EXAMPLES)]
+    Bundle(bundle::Bundle),
     /// Run the operator
     #[command(after_help = people::CONTROLLER_EXAMPLES)]
     Controller(people::Controller),
@@ -206,6 +211,11 @@ mod tests {
             "afloat sandbox --speed 0",
             "afloat sandbox --scenario nonsense",
             "afloat upgrade",
+            "afloat bundle create",
+            "afloat bundle create -d x --kubernetes 1.36=x",
+            "afloat bundle create -d x --operator --from y",
+            "afloat bundle push x bundle:v1",
+            "afloat bundle publish registry.example/b -o yaml",
         ] {
             let refused = Cli::try_parse_from(line.split(' '));
             assert_eq!(refused.map_err(|error| error.exit_code()).err(), Some(2), "{line}");

@@ -19,6 +19,7 @@ pub async fn run(arguments: Controller) -> Result<Code, Problem> {
     let server = config.cluster_url.to_string();
     let endpoints = HttpsProber::new(&config);
     let clients = Clients::new(config).map_err(|error| cluster::unreachable(&server).root(&error))?;
+    let clients = clients.with_bundle_key(arguments.bundle_key);
     let prober: Arc<dyn Prober> = match arguments.probe {
         Probe::Endpoints => Arc::new(endpoints),
         Probe::Mirrors => Arc::new(MirrorProber::new(clients.api.clone())),

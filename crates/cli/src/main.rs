@@ -3,6 +3,7 @@
 
 mod args;
 mod board;
+mod bundle;
 mod cluster;
 #[cfg(test)]
 mod commands_tests;
@@ -71,6 +72,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Defer(arguments) => wait(hold::run_defer(arguments)),
         Command::Rollback(arguments) => wait(hold::run_rollback(arguments)),
         Command::Abort(arguments) => wait(hold::run_abort(arguments)),
+        Command::Bundle(command) => wait(bundle::run(command)),
         Command::Controller(arguments) => wait(controller::run(arguments)),
     };
     ended.map(|code| ExitCode::from(code as u8))

@@ -2,6 +2,8 @@
 //! module named like the command.
 
 use afloat_api::clusterupgrade::{Day, Window};
+use afloat_api::node::BUNDLE_KEY;
+use afloat_bundle::PublicKeys;
 use afloat_core::KubernetesVersion;
 use clap::{Args, ValueEnum};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -227,6 +229,9 @@ pub struct Controller {
     /// Key of the certificate, as PEM
     #[arg(long, value_name = "FILE", requires = "webhook_certificate")]
     pub webhook_key: Option<PathBuf>,
+    /// Public keys: nodes refuse bundles that none of them signed [default: any bundle is taken]
+    #[arg(long, value_name = "KEY", env = BUNDLE_KEY, hide_env_values = true, value_parser = bundle_key)]
+    pub bundle_key: Option<String>,
     #[command(flatten)]
     pub place: Place,
 }
@@ -238,6 +243,12 @@ pub enum Probe {
     Endpoints,
     /// The pods that mirror them, where their addresses cannot be reached
     Mirrors,
+}
+
+/// The text of a public key's file, in one line.
+fn bundle_key(text: &str) -> Result<String, String> {
+    let keys: PublicKeys = text.parse().map_err(|error| format!("{error}"))?;
+    Ok(keys.to_env())
 }
 
 fn version(text: &str) -> Result<KubernetesVersion, String> {

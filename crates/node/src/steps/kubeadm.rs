@@ -274,6 +274,7 @@ mod tests {
             peers: peers.iter().map(|peer| (*peer).to_owned()).collect(),
             etcd_version: None,
             undo_after_seconds: 600,
+            bundle_key: None,
         }
     }
 
