@@ -276,7 +276,7 @@ fn dead_man(host: &mut dyn Host, journal: &mut Journal, now: Timestamp) -> Resul
         None => journal.add(host, &Entry::Alive { at: now })?,
         Some(endpoint) => {
             let seconds = journal.plan.undo_after_seconds;
-            let why = format!("{endpoint:?} did not come back within {seconds} seconds");
+            let why = format!("{} did not come back within {seconds} seconds", endpoint.word());
             begun(host, journal, names::ROLLBACK, now, Some(why))?;
         }
     }

@@ -119,6 +119,20 @@ pub enum Endpoint {
     Kubelet,
 }
 
+impl Endpoint {
+    /// As people call it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::ApiServer => "the API server",
+            Self::ControllerManager => "the controller manager",
+            Self::Scheduler => "the scheduler",
+            Self::Etcd => "etcd",
+            Self::Runtime => "containerd",
+            Self::Kubelet => "the kubelet",
+        }
+    }
+}
+
 /// What this node's etcd member knows.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct EtcdStatus {

@@ -261,20 +261,25 @@ pub fn command(program: &str, args: &[&str], seconds: u32) -> Command {
     }
 }
 
-/// What has to be well for a node to be back.
+/// What has to be well for a node to be back, each after what it needs itself: the first that is not is the one to name.
 pub fn endpoints(host: &mut dyn Host, plan: &NodePlan) -> Answer<Vec<Endpoint>> {
-    let mut endpoints = vec![Endpoint::Kubelet];
+    let mut endpoints = Vec::new();
     if plan.role != NodeRole::Worker {
-        endpoints.extend([Endpoint::ApiServer, Endpoint::ControllerManager, Endpoint::Scheduler]);
         if host.size(&paths::manifest("etcd"))?.is_some() {
             endpoints.push(Endpoint::Etcd);
         }
+        endpoints.extend([Endpoint::ApiServer, Endpoint::ControllerManager, Endpoint::Scheduler]);
     }
+    endpoints.push(Endpoint::Kubelet);
     Ok(endpoints)
 }
 
 /// The first of them that is not well.
 pub fn first_unwell(host: &mut dyn Host, plan: &NodePlan) -> Answer<Option<Endpoint>> {
+    // Without it nothing else is started either.
+    if host.unit(paths::KUBELET_UNIT)? != UnitState::Active {
+        return Ok(Some(Endpoint::Kubelet));
+    }
     for endpoint in endpoints(host, plan)? {
         if !host.well(endpoint)? {
             return Ok(Some(endpoint));
@@ -405,7 +410,10 @@ impl Context<'_> {
         {
             return Ok(Ran::Failed {
                 reason: Reason::RollbackFailed,
-                message: format!("every file is as it was, but {endpoint:?} did not come back within {waited} seconds"),
+                message: format!(
+                    "every file is as it was, but {} did not come back within {waited} seconds",
+                    endpoint.word()
+                ),
             });
         }
         // A gate that was closed and still is need not be journalled: the wait is what there is to say.

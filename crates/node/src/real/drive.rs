@@ -20,6 +20,8 @@ const LOOK: Duration = Duration::from_millis(200);
 const ASK_AGAIN: Duration = Duration::from_secs(5);
 /// How long a container follows a step before it starts anew; the step goes on meanwhile.
 const FOLLOW: Duration = Duration::from_hours(1);
+/// How often the unit of an undoing that has ended is looked for.
+const LEAVE: u32 = 50;
 /// What the kubelet takes of a termination message.
 const LONGEST_MESSAGE: usize = 4096;
 
@@ -53,18 +55,25 @@ fn follow(
     let mut engine = Engine::default();
     let mut told = String::new();
     let mut asked = None;
+    let mut leaving = 0;
     let until = Instant::now() + FOLLOW;
     while Instant::now() < until {
         if asked.is_none_or(|at: Instant| at.elapsed() >= ASK_AGAIN) {
             let _turn = host.turn()?;
             if asked.is_none() {
                 engine.begin(host, plan, step, Timestamp::now())?;
-            } else if host.size(paths::UNIT_FILE)?.is_some() {
+            } else if has_unit(host)? {
                 host.order(paths::UNIT, UnitOrder::Start)?;
             }
             asked = Some(Instant::now());
         }
         match engine.follow(host, step)? {
+            // The last thing an undoing does is to take its own unit away.
+            Followed::Ended { exit_code, .. }
+                if step == steps::ROLLBACK && exit_code == exit::DONE && leaving < LEAVE && has_unit(host)? =>
+            {
+                leaving += 1;
+            }
             Followed::Ended { exit_code, report } => return Ok((exit_code, report)),
             Followed::Running { message } if message != told => {
                 tell(&message);
@@ -95,7 +104,11 @@ fn follow(
 
 /// Whether whoever asked has to carry the step out as well.
 fn is_ours(host: &mut RealHost, step: &str) -> Result<bool, EngineError> {
-    Ok(step == steps::STAGE || host.size(paths::UNIT_FILE)?.is_none())
+    Ok(step == steps::STAGE || !has_unit(host)?)
+}
+
+fn has_unit(host: &mut RealHost) -> Result<bool, EngineError> {
+    Ok(host.size(paths::UNIT_FILE)?.is_some())
 }
 
 /// Carries on until there is nothing to do; what the unit on the host runs.

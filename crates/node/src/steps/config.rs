@@ -38,6 +38,18 @@ fn image(manifest: &str) -> Option<&str> {
     images.next().map(str::trim)
 }
 
+/// What of etcd's manifest would show that a hand has changed it. Not its image: a healthy member keeps its newer one when an upgrade is
+/// undone. Nor how it found its cluster: kubeadm writes that for a member that joins and leaves it out when it upgrades one, and
+/// etcd reads it only while it has no data.
+pub fn essence_of_etcd(manifest: &str) -> Vec<&str> {
+    let beside = ["image:", "--initial-cluster=", "--initial-cluster-state="];
+    let matters = |line: &&str| {
+        let line = line.trim().trim_start_matches("- ");
+        !beside.iter().any(|start| line.starts_with(start))
+    };
+    manifest.lines().filter(matters).collect()
+}
+
 /// `3.6.8-0` of `image: registry.k8s.io/etcd:3.6.8-0`.
 pub fn tag(manifest: &str) -> Option<&str> {
     let (_, tag) = image(manifest)?.rsplit_once(':')?;

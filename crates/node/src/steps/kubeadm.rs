@@ -49,6 +49,9 @@ pub enum Call {
     Whole,
     /// All but etcd: kubeadm's own way back from a failed etcd copies old data over a member that has peers.
     WithoutEtcd,
+    /// What is left when all parts were swapped: configuration, rules and add-ons. The checks were made before the swap; made again
+    /// they would wait for a pod, and so for the new scheduler to become leader. With etcd it would copy its data once more.
+    Rest,
 }
 
 impl Call {
@@ -63,6 +66,7 @@ impl Call {
             Self::KubeletConfig => "lets kubeadm write the kubelet's configuration",
             Self::Whole => "runs kubeadm upgrade",
             Self::WithoutEtcd => "runs kubeadm upgrade without etcd",
+            Self::Rest => "lets kubeadm finish the upgrade",
         };
         part.to_owned()
     }
@@ -74,11 +78,14 @@ impl Call {
         let mut args = match (self, first) {
             (Self::Preflight, _) => vec!["upgrade", "apply", "phase", "preflight", version, "--yes"],
             (Self::KubeletConfig, _) => vec!["upgrade", "node", "phase", "kubelet-config"],
-            (Self::Whole | Self::WithoutEtcd, true) => vec!["upgrade", "apply", version, "--yes"],
-            (Self::Whole | Self::WithoutEtcd, false) => vec!["upgrade", "node"],
+            (Self::Whole | Self::WithoutEtcd | Self::Rest, true) => vec!["upgrade", "apply", version, "--yes"],
+            (Self::Whole | Self::WithoutEtcd | Self::Rest, false) => vec!["upgrade", "node"],
         };
-        if self == Self::WithoutEtcd {
+        if matches!(self, Self::WithoutEtcd | Self::Rest) {
             args.push("--etcd-upgrade=false");
+        }
+        if self == Self::Rest && first {
+            args.push("--skip-phases=preflight");
         }
         // kubeadm keeps nowhere that it was given patches once: without them it would render them away.
         if machine.patched && self != Self::Preflight {
@@ -158,7 +165,7 @@ fn swift(first: bool) -> Vec<Instruction> {
         Instruction::PlaceKubelet,
         Instruction::RestartKubelet,
         Instruction::Gate(Gate::Node),
-        Instruction::Kubeadm(Call::Whole),
+        Instruction::Kubeadm(Call::Rest),
     ]);
     // kubeadm has written the kubelet's flags and configuration once more.
     program.extend([
@@ -227,7 +234,13 @@ fn against_swift(c: &mut Context<'_>) -> Answer<Option<String>> {
     }
     for part in paths::PARTS {
         let live = paths::manifest(part);
-        if c.host.digest(&config::rendered("present", part))? != c.host.digest(&live)? {
+        let present = config::rendered("present", part);
+        let same = if part == "etcd" {
+            config::essence_of_etcd(&c.text(&present)?) == config::essence_of_etcd(&c.text(&live)?)
+        } else {
+            c.host.digest(&present)? == c.host.digest(&live)?
+        };
+        if !same {
             return Ok(Some(format!(
                 "{live} is not as kubeadm renders it: a hand has changed it"
             )));
@@ -317,6 +330,13 @@ mod tests {
                 &["10.0.0.2"],
                 special,
                 "upgrade node phase kubelet-config --patches /etc/kubernetes/patches",
+            ),
+            (
+                Call::Rest,
+                first,
+                &["10.0.0.2"],
+                plain,
+                "upgrade apply v1.36.3 --yes --etcd-upgrade=false --skip-phases=preflight",
             ),
             (
                 Call::WithoutEtcd,

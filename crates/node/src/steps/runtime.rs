@@ -88,7 +88,8 @@ pub fn keep(c: &mut Context<'_>, group: Group) -> Answer<Ran> {
         }
         let digest = c.host.digest(&path)?;
         let before = Kept { path, digest };
-        if digest.is_some() {
+        // Interrupted in the middle, it goes on with what it has not kept yet.
+        if digest.is_some() && c.host.digest(&before.copy())? != digest {
             c.host.copy(&before.path, &before.copy())?;
         }
         kept.push(before);

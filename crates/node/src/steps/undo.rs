@@ -1,12 +1,14 @@
 //! Undoing an attempt: everything it kept is put back and compared, its parts ended and started in the same order as they were
 //! changed. Etcd has a rule of its own: a member that is healthy stays at its new version, and old data is never copied over one.
 
+use std::collections::BTreeSet;
+
 use afloat_api::Reason;
 use afloat_api::common::NodeRole;
 use afloat_api::node::{StepOutcome, steps};
 
 use crate::flags::numbers;
-use crate::host::{Answer, UnitState};
+use crate::host::{Answer, Listed, UnitState};
 use crate::instruction::{Context, Gate, Instruction, Ran, Waiting};
 use crate::journal::{Journal, Kept};
 use crate::paths;
@@ -123,13 +125,30 @@ pub fn restore(c: &mut Context<'_>) -> Answer<Ran> {
     }
     // Backups of kubeadm's own, which it leaves behind.
     if let Some(before) = journal.facts.get("tmp") {
-        for file in c.host.list(paths::KUBEADM_TMP)? {
-            if !before.lines().any(|path| path == file.path) {
-                c.host.remove(&file.path)?;
-            }
+        for leaving in leavings(&c.host.list(paths::KUBEADM_TMP)?, before) {
+            c.host.remove(&leaving)?;
         }
     }
     Ok(Ran::Done)
+}
+
+/// What kubeadm left in its folder: the files that were not there before, with the folders it made for them.
+fn leavings(files: &[Listed], before: &str) -> BTreeSet<String> {
+    let had = |folder: &str| before.lines().any(|path| path.starts_with(&format!("{folder}/")));
+    let new = files
+        .iter()
+        .filter(|file| !before.lines().any(|path| path == file.path));
+    let leavings = new.map(|file| {
+        let mut top = file.path.as_str();
+        while let Some((folder, _)) = top.rsplit_once('/') {
+            if folder == paths::KUBERNETES || had(folder) {
+                break;
+            }
+            top = folder;
+        }
+        top.to_owned()
+    });
+    leavings.collect()
 }
 
 /// Sees that every file is as it was.
@@ -159,4 +178,33 @@ pub fn message(journal: &Journal) -> String {
         message = format!("{why}; {message}");
     }
     message
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn k2_what_kubeadm_left_goes_with_its_folders_and_what_was_there_stays() {
+        let file = |path: &str| Listed {
+            path: path.to_owned(),
+            bytes: 1,
+        };
+        let tmp = paths::KUBEADM_TMP;
+        let files = [
+            file(&format!("{tmp}/kubeadm-backup-etcd-1/etcd/member/snap/db")),
+            file(&format!("{tmp}/kubeadm-backup-manifests-1/etcd.yaml")),
+            file(&format!("{tmp}/mine/note")),
+        ];
+        assert_eq!(leavings(&files[..2], "").into_iter().collect::<Vec<_>>(), [tmp]);
+        let left: Vec<_> = leavings(&files, &format!("{tmp}/mine/note")).into_iter().collect();
+        assert_eq!(
+            left,
+            [
+                format!("{tmp}/kubeadm-backup-etcd-1"),
+                format!("{tmp}/kubeadm-backup-manifests-1")
+            ]
+        );
+        assert!(leavings(&files, &files.each_ref().map(|file| file.path.clone()).join("\n")).is_empty());
+    }
 }

@@ -147,7 +147,12 @@ pub fn tree(machine: &Machine, bundle: &Bundle) -> Tree {
     put("/usr/bin/htop", "htop 3.4 from apt\n".to_owned(), 0o755);
     if machine.is_control_plane() {
         for part in paths::PARTS {
-            put(&paths::manifest(part), manifest(part, version, &machine.address), 0o600);
+            let mut text = manifest(part, version, &machine.address);
+            if part == "etcd" && machine.role == NodeRole::ControlPlane {
+                // As kubeadm writes it for a member that joins, and never again.
+                text.push_str("- --initial-cluster=a=https://10.0.0.1:2380,b=https://10.0.0.2:2380\n- --initial-cluster-state=existing\n");
+            }
+            put(&paths::manifest(part), text, 0o600);
         }
         for path in CERTIFICATES {
             put(path, "certificate 0".to_owned(), 0o600);

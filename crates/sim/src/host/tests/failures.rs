@@ -46,6 +46,44 @@ fn an_undone_attempt_is_followed_by_another() {
 }
 
 #[test]
+fn a_member_that_joined_is_taken_the_swift_way_too() {
+    let mut attempt = Attempt::new(OTHER);
+    for step in [steps::STAGE, steps::STAND_ASIDE, steps::CONTAINERD, steps::CNI] {
+        assert_eq!(attempt.step(step).0, exit::DONE);
+    }
+    assert_eq!(method(&mut attempt), "swift");
+    // An etcd that a person changed is another matter.
+    let mut attempt = Attempt::new(OTHER);
+    let path = paths::manifest("etcd");
+    let text = attempt
+        .host
+        .tree()
+        .get(&path)
+        .map(|file| String::from_utf8_lossy(file.bytes()).into_owned());
+    attempt
+        .host
+        .put(&path, &format!("{}- --quota-backend-bytes=8\n", text.unwrap()));
+    attempt.pass(Duration::from_secs(30));
+    for step in [steps::STAGE, steps::STAND_ASIDE, steps::CONTAINERD, steps::CNI] {
+        assert_eq!(attempt.step(step).0, exit::DONE);
+    }
+    assert!(method(&mut attempt).starts_with("conservative: "));
+}
+
+#[test]
+fn an_etcd_that_stayed_at_its_new_version_does_not_make_the_next_attempt_slow() {
+    let mut attempt = Attempt::new(FIRST);
+    attempt.upgrade();
+    put_back(&mut attempt, FIRST);
+    assert!(attempt.journal().contains("etcd stays at"), "{}", attempt.journal());
+    attempt.plan.attempt = 2;
+    for step in [steps::STAGE, steps::STAND_ASIDE, steps::CONTAINERD, steps::CNI] {
+        assert_eq!(attempt.step(step).0, exit::DONE);
+    }
+    assert_eq!(method(&mut attempt), "swift");
+}
+
+#[test]
 fn an_attempt_that_was_neither_finished_nor_undone_blocks_the_next() {
     let mut attempt = Attempt::new(WORKER);
     for step in [steps::STAGE, steps::CONTAINERD] {
@@ -108,6 +146,10 @@ fn k2_a_control_plane_whose_new_api_server_is_broken_puts_itself_back() {
             "{case:?} {ended:?}"
         );
         assert_eq!(ended.1.reason.as_deref(), Some("UndoneByHost"));
+        assert!(
+            ended.1.message.contains("the API server did not come back"),
+            "{ended:?}"
+        );
         attempt.assert_put_back(case);
     }
 }
@@ -125,7 +167,10 @@ fn a_worker_whose_new_kubelet_never_comes_up_puts_itself_back() {
             "{case:?} {ended:?}"
         );
         assert!(
-            ended.1.message.contains("Kubelet did not come back within 600 seconds"),
+            ended
+                .1
+                .message
+                .contains("the kubelet did not come back within 600 seconds"),
             "{ended:?}"
         );
         assert!(attempt.host.now().duration_since(began).as_secs() < 1000, "{case:?}");
@@ -156,7 +201,7 @@ fn an_undoing_that_does_not_help_says_what_is_left() {
     let ended = attempt.upgrade();
     assert_eq!(outcome(&ended), (exit::FAILED, StepOutcome::Failed), "{ended:?}");
     assert_eq!(ended.1.reason.as_deref(), Some("RollbackFailed"));
-    assert!(ended.1.message.contains("Kubelet did not come back"), "{ended:?}");
+    assert!(ended.1.message.contains("the kubelet did not come back"), "{ended:?}");
     // The cause is gone, and somebody asks again.
     attempt.host.faults.broken_kubelets.clear();
     put_back(&mut attempt, WORKER);
