@@ -69,7 +69,12 @@ fn busybox(debian: &Path, applets: &[&str]) -> Vec<(String, Entry)> {
 /// nft, iptables and conntrack with the libraries they load: what kube-proxy calls.
 fn netfilter_tools(debian: &Path) -> Result<Vec<(String, Entry)>, Error> {
     const TOOLS: [&str; 3] = ["/usr/sbin/nft", "/usr/sbin/xtables-nft-multi", "/usr/sbin/conntrack"];
-    let said = shell::run(Command::new("chroot").arg(debian).arg("ldd").args(TOOLS), shell::SOON)?;
+    let extensions = extensions(debian)?;
+    // Extensions are loaded by name and bring libraries of their own.
+    let loaded = extensions.iter().map(|(place, _)| format!("/{place}"));
+    let mut ldd = Command::new("chroot");
+    ldd.arg(debian).arg("ldd").args(TOOLS).args(loaded);
+    let said = shell::run(&mut ldd, shell::SOON)?;
     let mut entries: Vec<(String, Entry)> = TOOLS
         .into_iter()
         .map(str::to_owned)
@@ -86,7 +91,7 @@ fn netfilter_tools(debian: &Path) -> Result<Vec<(String, Entry)>, Error> {
             entries.push((format!("usr/sbin/{family}{suffix}"), link));
         }
     }
-    entries.extend(extensions(debian)?);
+    entries.extend(extensions);
     Ok(entries)
 }
 

@@ -1,6 +1,7 @@
 //! `lab`: labs from the command line. Thin: everything is in the library.
 
 use std::{
+    io::Write,
     path::Path,
     process::{ExitCode, Stdio},
     thread,
@@ -142,7 +143,7 @@ fn run(arguments: Arguments) -> Result<ExitCode, Error> {
                 println!("lab {name} is ended");
             }
         }
-        Command::Status => status()?,
+        Command::Status => show(&status()?),
         Command::Join { version } => {
             Lab::find(&name)?.join_worker(&version)?;
         }
@@ -158,7 +159,7 @@ fn run(arguments: Arguments) -> Result<ExitCode, Error> {
         Command::ByHand { to, json } => {
             let lab = Lab::find(&name)?;
             let went = upgrade_by_hand(&lab, &Release::of(&to)?, &Progress::new(false))?;
-            print!("{}{went}", went.requests);
+            show(&format!("{}{went}", went.requests));
             write_json(json.as_deref(), &went)?;
         }
         Command::Parts { version, to } => write_parts(&Release::of(&version)?, &to, &Progress::new(false))?,
@@ -200,30 +201,41 @@ fn described(spec: &Spec) -> String {
     )
 }
 
-fn status() -> Result<(), Error> {
+/// Prints; whoever stopped reading has seen enough.
+fn show(text: &str) {
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
+fn status() -> Result<String, Error> {
     let names = Lab::all()?;
+    let mut text = Vec::new();
     if names.is_empty() {
-        println!("no lab is up");
+        text.push("no lab is up".to_owned());
     }
     for name in names {
         let Ok(lab) = Lab::find(&name) else {
-            println!("{name}: half-made");
+            text.push(format!("{name}: half-made"));
             continue;
         };
         let state = if lab.is_ready() { "up" } else { "half-made" };
-        println!("{name}: {state}, made with {}", described(lab.spec()));
+        text.push(format!("{name}: {state}, made with {}", described(lab.spec())));
         for machine in lab.machines() {
             let state = machine
                 .leader()
                 .map_or("off".to_owned(), |leader| format!("on, first process {leader}"));
-            println!("  {:<5} {:<12} {state}", machine.name(), machine.address().to_string());
+            text.push(format!(
+                "  {:<5} {:<12} {state}",
+                machine.name(),
+                machine.address().to_string()
+            ));
         }
         match lab.kubectl(["get", "nodes", "--output=wide", "--request-timeout=5s"]) {
-            Ok(nodes) => print!("{nodes}"),
-            Err(_) => println!("  the API server does not answer"),
+            Ok(nodes) => text.push(nodes.trim_end().to_owned()),
+            Err(_) => text.push("  the API server does not answer".to_owned()),
         }
     }
-    Ok(())
+    text.push(String::new());
+    Ok(text.join("\n"))
 }
 
 /// Fails when a request failed, so that a script can rely on it.
@@ -233,7 +245,7 @@ fn probe(name: &str, seconds: u64, load: u32, json: Option<&Path>) -> Result<Exi
     let probers = if load > 0 { probers.with_load(load, 10) } else { probers }.start()?;
     thread::sleep(Duration::from_secs(seconds));
     let counts = probers.stop()?;
-    print!("{counts}");
+    show(&counts.to_string());
     write_json(json, &counts)?;
     let lost = counts.failed() + counts.pages_failed();
     Ok(if lost == 0 {

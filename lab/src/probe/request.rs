@@ -153,7 +153,7 @@ impl Target {
             && connection.ready().await.is_ok()
         {
             match self.send(connection).await {
-                Err(Failure::Closed(_)) => {}
+                Err(Failure::Unanswered(_)) => {}
                 other => return other.map_err(Failure::into_words),
             }
         }
@@ -203,13 +203,10 @@ impl Target {
 
     async fn send(&self, mut connection: Connection) -> Result<(), Failure> {
         let request = self.request().map_err(Failure::Refused)?;
-        let response = connection.send_request(request).await.map_err(|error| {
-            if error.is_canceled() || error.is_incomplete_message() || error.is_closed() {
-                Failure::Closed(error.to_string())
-            } else {
-                Failure::Refused(error.to_string())
-            }
-        })?;
+        let response = connection
+            .send_request(request)
+            .await
+            .map_err(|error| Failure::Unanswered(error.to_string()))?;
         let status = response.status();
         let closing = response
             .headers()
@@ -279,15 +276,15 @@ impl Watch {
 }
 
 enum Failure {
-    /// The connection was closed before an answer began.
-    Closed(String),
+    /// The connection ended before an answer began.
+    Unanswered(String),
     Refused(String),
 }
 
 impl Failure {
     fn into_words(self) -> String {
         match self {
-            Self::Closed(why) => format!("closed before an answer: {why}"),
+            Self::Unanswered(why) => format!("the connection ended before an answer: {why}"),
             Self::Refused(why) => why,
         }
     }
