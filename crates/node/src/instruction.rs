@@ -26,6 +26,8 @@ pub enum Instruction {
     InstallUnit,
     ImportImages,
     CheckEtcd,
+    /// Waits until etcd can go on without this node's member.
+    AwaitPeers,
     Forward,
     EndForwarding,
     HandOverEtcd,
@@ -166,6 +168,7 @@ impl Instruction {
             Self::InstallUnit => "puts the host unit in place".to_owned(),
             Self::ImportImages => "imports images".to_owned(),
             Self::CheckEtcd => "looks at the other etcd members".to_owned(),
+            Self::AwaitPeers => "waits until etcd can go on without this node".to_owned(),
             Self::Forward => "sends new API connections to the other control planes".to_owned(),
             Self::EndForwarding => "takes API connections again".to_owned(),
             Self::HandOverEtcd => "hands over etcd's leadership".to_owned(),
@@ -205,6 +208,7 @@ impl Instruction {
             Self::InstallUnit => stage::install_unit(c),
             Self::ImportImages => stage::import_images(c),
             Self::CheckEtcd => stand_aside::check_etcd(c),
+            Self::AwaitPeers => stand_aside::await_peers(c),
             Self::Forward => stand_aside::forward(c),
             Self::EndForwarding => stand_aside::end_forwarding(c),
             Self::HandOverEtcd => stand_aside::hand_over(c),
@@ -374,6 +378,12 @@ impl Context<'_> {
             UnitState::Inactive | UnitState::Unknown
         ) {
             self.host.order(paths::KUBELET_UNIT, UnitOrder::Stop)?;
+        }
+        if parts.contains(&"etcd")
+            && self.host.runs("etcd")?
+            && let Some(held) = stand_aside::hold_etcd(self)?
+        {
+            return Ok(held);
         }
         let late = self.now.duration_since(self.since).as_secs() >= i64::from(seconds);
         let mut left = Vec::new();

@@ -158,6 +158,8 @@ fn swift(first: bool) -> Vec<Instruction> {
         Instruction::RenewCertificates,
         Instruction::Kubeadm(early),
         Instruction::MigrateFlags,
+        // Since the node stood aside a member may have gone: while the kubelet runs, the step can still be put off.
+        Instruction::CheckEtcd,
     ];
     program.extend(end_all());
     program.extend([
@@ -177,11 +179,12 @@ fn swift(first: bool) -> Vec<Instruction> {
 }
 
 /// Ends the kubelet and every part in order, so that each starts once, by the next kubelet, and none is killed by surprise.
-pub fn end_all() -> [Instruction; 5] {
+pub fn end_all() -> [Instruction; 6] {
     [
         Instruction::StopKubelet,
         Instruction::End(&["kube-controller-manager", "kube-scheduler"], SECONDS_OTHERS),
         Instruction::End(&["kube-apiserver"], SECONDS_API_SERVER),
+        Instruction::AwaitPeers,
         Instruction::HandOverEtcd,
         Instruction::End(&["etcd"], SECONDS_ETCD),
     ]
@@ -197,6 +200,7 @@ pub fn kubelet(journal: &Journal) -> Option<Vec<Instruction>> {
     if control_plane {
         // A kubelet of another minor restarts every static pod a while after its start: a gate would see the old ones
         // and be wrong. Ended before, they can only be seen as new ones.
+        program.push(Instruction::CheckEtcd);
         program.extend(end_all());
         program.push(Instruction::PlaceManifests(&["etcd"]));
     } else {

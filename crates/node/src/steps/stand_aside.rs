@@ -2,10 +2,10 @@
 //! load balancer notice a missing API server only seconds later, and the `kubernetes` Service lists it for longer still.
 
 use afloat_api::Reason;
-use afloat_api::node::NodePlan;
+use afloat_api::node::{NodePlan, steps};
 
-use crate::host::{Answer, Forward, Host, HostError};
-use crate::instruction::{Context, Ran};
+use crate::host::{Answer, EtcdStatus, Forward, Host, HostError};
+use crate::instruction::{Context, Ran, Waiting};
 use crate::paths;
 
 /// Entries a member may be behind and still count as caught up.
@@ -43,6 +43,69 @@ pub fn check_etcd(c: &mut Context<'_>) -> Answer<Ran> {
         message,
         etcd_behind: behind,
     })
+}
+
+/// The member that is missed if this node's ends now: the others alone must be a majority. With fewer than three there is
+/// none whoever ends, which was accepted before the node was taken.
+fn missed(status: &EtcdStatus) -> Option<&str> {
+    let members = status.peers.len() + 1;
+    let others = status.peers.iter().filter(|peer| peer.healthy).count();
+    let away = status.peers.iter().find(|peer| !peer.healthy)?;
+    (status.healthy && members >= 3 && others * 2 <= members).then_some(away.name.as_str())
+}
+
+/// Holds this node's etcd back from its end while the members that are left would be no majority: one may have gone since
+/// the node stood aside. Nothing where it may end. On the way forward the dead man's switch bounds the wait, on the way back
+/// there is nobody behind: a member that was not changed goes on running, and for any other a person has to help.
+pub fn hold_etcd(c: &mut Context<'_>) -> Answer<Option<Ran>> {
+    if c.host.size(&paths::manifest("etcd"))?.is_none() {
+        return Ok(None);
+    }
+    let status = match c.host.etcd() {
+        Ok(status) => status,
+        Err(HostError::Crashed) => return Err(HostError::Crashed),
+        // One that cannot be asked is none that others count on.
+        Err(_) => return Ok(None),
+    };
+    let Some(peer) = missed(&status) else {
+        return Ok(None);
+    };
+    let message = format!("etcd member {peer} is away: without this node's there would be no quorum");
+    if c.step != steps::ROLLBACK {
+        return Ok(Some(wait(message)));
+    }
+    if !changed(c, &paths::manifest("etcd"))? && !changed(c, paths::KUBELET)? {
+        return Ok(Some(Ran::Done));
+    }
+    if c.now.duration_since(c.since).as_secs() < i64::from(c.plan().undo_after_seconds) {
+        return Ok(Some(wait(message)));
+    }
+    Ok(Some(Ran::Failed {
+        reason: Reason::RollbackFailed,
+        message: format!("{message}: help: bring {peer} back, then afloat rollback this node"),
+    }))
+}
+
+fn wait(message: String) -> Ran {
+    Ran::Wait(Waiting {
+        reason: Reason::WaitingForEtcd,
+        message,
+    })
+}
+
+/// Whether a file is another one than the attempt found.
+fn changed(c: &mut Context<'_>, path: &str) -> Answer<bool> {
+    let kept = c.journal.kept.iter().find(|kept| kept.path == path);
+    let Some(before) = kept.map(|kept| kept.digest) else {
+        return Ok(false);
+    };
+    Ok(c.host.digest(path)? != before)
+}
+
+/// Waits for the other members: before anything is undone, as nothing may be begun that could not be finished, and last
+/// before this node's is asked to end.
+pub fn await_peers(c: &mut Context<'_>) -> Answer<Ran> {
+    Ok(hold_etcd(c)?.unwrap_or(Ran::Done))
 }
 
 /// The forwarding of this attempt.

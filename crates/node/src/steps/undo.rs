@@ -34,7 +34,7 @@ pub fn program(journal: &Journal) -> Vec<Instruction> {
     // A kubeadm that nobody waits for any more would go on writing what is being put back.
     let mut program = vec![Instruction::EndJobs];
     if control_plane && kubernetes {
-        program.push(Instruction::DecideEtcd);
+        program.extend([Instruction::DecideEtcd, Instruction::AwaitPeers]);
         if forwarded {
             // After it came back it must stand aside again.
             program.push(Instruction::Forward);

@@ -373,6 +373,83 @@ fn no_node_stands_aside_while_another_etcd_member_is_behind() {
 }
 
 #[test]
+fn etcd_is_not_ended_while_another_member_is_away() {
+    for case in [OTHER, OTHER_SLOW] {
+        let mut attempt = Attempt::new(case);
+        for step in [steps::STAGE, steps::STAND_ASIDE, steps::CONTAINERD, steps::CNI] {
+            attempt.step_patiently(step);
+        }
+        if case.method.is_some() {
+            attempt.step_patiently(steps::KUBEADM);
+        }
+        attempt.host.member.peers[0].healthy = false;
+        let step = if case.method.is_some() {
+            steps::KUBELET
+        } else {
+            steps::KUBEADM
+        };
+        let later = attempt.step(step);
+        assert_eq!(outcome(&later), (exit::LATER, StepOutcome::Later), "{case:?} {later:?}");
+        assert!(attempt.host.etcd_healthy() && attempt.host.kubelet_ready());
+        attempt.host.member.peers[0].healthy = true;
+        assert_eq!(attempt.upgrade().0, exit::DONE);
+        attempt.assert_at_target(case);
+    }
+}
+
+/// A member goes at the last moment, with the kubelet stopped: nobody but the host can go on or back.
+#[test]
+fn a_member_that_goes_at_the_last_moment_is_waited_for_and_the_node_put_back_if_it_stays_away() {
+    for comes_back in [true, false] {
+        let mut attempt = Attempt::new(OTHER);
+        for step in [steps::STAGE, steps::STAND_ASIDE, steps::CONTAINERD, steps::CNI] {
+            attempt.step_patiently(step);
+        }
+        let now = attempt.host.now();
+        attempt
+            .engine
+            .begin(&mut attempt.host, &attempt.plan, steps::KUBEADM, now)
+            .unwrap();
+        while !attempt.journal().contains("ends kube-apiserver") {
+            attempt.turn();
+            attempt.pass(Duration::from_millis(100));
+        }
+        attempt.host.member.peers[0].healthy = false;
+        for _ in 0..100 {
+            attempt.turn();
+            attempt.pass(Duration::from_secs(1));
+        }
+        assert!(attempt.host.etcd_healthy(), "{}", attempt.journal());
+        if comes_back {
+            attempt.host.member.peers[0].healthy = true;
+            assert_eq!(attempt.upgrade().0, exit::DONE);
+            attempt.assert_at_target(OTHER);
+        } else {
+            let ended = attempt.step(steps::KUBEADM);
+            assert_eq!(outcome(&ended), (exit::UNDONE, StepOutcome::Undone), "{ended:?}");
+            assert!(attempt.host.etcd_healthy(), "it was never ended");
+            attempt.quiet();
+            attempt.assert_put_back(OTHER);
+        }
+    }
+}
+
+/// Undoing ends parts as well: it does not begin what it could not finish, and says who is missed.
+#[test]
+fn an_undoing_waits_for_the_other_members_before_it_touches_anything() {
+    let mut attempt = Attempt::new(OTHER);
+    assert_eq!(attempt.upgrade().0, exit::DONE);
+    attempt.host.member.peers[1].healthy = false;
+    let ended = attempt.step(steps::ROLLBACK);
+    assert_eq!(outcome(&ended), (exit::FAILED, StepOutcome::Failed), "{ended:?}");
+    assert_eq!(ended.1.reason.as_deref(), Some("RollbackFailed"));
+    assert!(ended.1.message.contains("10.0.0.3"), "{}", ended.1.message);
+    attempt.assert_at_target(OTHER);
+    attempt.host.member.peers[1].healthy = true;
+    put_back(&mut attempt, OTHER);
+}
+
+#[test]
 fn the_conservative_way_is_taken_with_its_reason_where_swift_does_not_fit() {
     type Change = fn(&mut Attempt);
     let cases: [(Change, &str); 4] = [
