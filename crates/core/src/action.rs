@@ -173,6 +173,9 @@ pub struct TaskPod {
     pub owner: Target,
     /// Init containers, in their order. kubelet starts one again that failed (`restartPolicy: OnFailure`).
     pub steps: Vec<StepContainer>,
+    /// The node was drained for it. Whoever makes it looks at the node's pods as they are at that moment, and refuses where
+    /// one is left that [has to leave](crate::lifecycle::has_to_leave): a watch may be far behind.
+    pub emptied: bool,
 }
 
 /// What a pod of Afloat does on a node.

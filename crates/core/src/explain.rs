@@ -331,6 +331,9 @@ mod tests {
                 version: "v1.36.3".to_owned(),
                 taken_at: Time(second(0)),
                 failure_domain: None,
+                holder: String::new(),
+                holder_revision: None,
+                undoing: false,
             }],
             waiting: vec![NodeWait {
                 node: "worker-2".to_owned(),

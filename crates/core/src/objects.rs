@@ -83,6 +83,24 @@ impl<'a> Standing<'a> {
         slot.node == self.node()
             && slot.node_uid == self.node_uid()
             && slot.version == self.upgrade.spec.kubelet_version
+            && (slot.holder.is_empty() || slot.holder == uid_of(&self.upgrade.metadata).as_str())
+    }
+
+    /// An entry of a ledger for this attempt.
+    pub fn slot(self, now: Timestamp) -> Slot {
+        let meta = &self.upgrade.metadata;
+        Slot {
+            node: self.node().to_owned(),
+            node_uid: self.node_uid().to_owned(),
+            role: self.upgrade.spec.role,
+            attempt: self.upgrade.spec.attempt,
+            version: self.upgrade.spec.kubelet_version.clone(),
+            taken_at: Time(now),
+            failure_domain: None,
+            holder: uid_of(meta).to_string(),
+            holder_revision: i64::try_from(target_of(meta).revision.0).ok(),
+            undoing: false,
+        }
     }
 
     /// Whether an entry of a ledger is for this very attempt.
@@ -160,12 +178,17 @@ impl<'a> Standing<'a> {
 pub fn earlier_hop_is_open(view: &View, upgrade: &NodeKubeadmUpgrade) -> bool {
     let version = |upgrade: &NodeKubeadmUpgrade| upgrade.spec.kubelet_version.parse::<KubernetesVersion>().ok();
     let mine = version(upgrade);
+    let node = view.nodes.get(upgrade.spec.node.name.as_str());
+    let kubelet = node.and_then(|node| node.kubelet_version.clone());
+    // A node that came to a hop's version otherwise never takes it: its object was deleted and made anew, say.
+    let behind = |other: &NodeKubeadmUpgrade| kubelet.is_none() || kubelet < version(other);
     let others = view.node_upgrades_of(&upgrade.spec.node.name).map(|(_, other)| other);
     others.into_iter().any(|other| {
         other.spec.node.uid == upgrade.spec.node.uid
             && upgrade_uid(other) == upgrade_uid(upgrade)
             && version(other) < mine
             && !Standing::of(other).ended()
+            && (Standing::of(other).in_flight() || behind(other))
     })
 }
 

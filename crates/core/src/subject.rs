@@ -97,9 +97,11 @@ pub fn affected(view: &View, changed: &Changed) -> BTreeSet<Subject> {
             match view.node_upgrade(key) {
                 Some(upgrade) => {
                     above_node(view, upgrade, &mut subjects);
-                    // The next hop of the same machine waits for this one.
-                    let node = NodeName::from(upgrade.spec.node.name.as_str());
-                    nodes_at_work(view, Some(&node), &mut subjects);
+                    // The next hop of the same machine waits for this one, and is let go by a group of its own.
+                    for (key, hop) in view.node_upgrades_of(&upgrade.spec.node.name) {
+                        subjects.insert(Subject::Node(key.clone()));
+                        above_node(view, hop, &mut subjects);
+                    }
                 }
                 None => judges(view, &mut subjects),
             }

@@ -93,6 +93,13 @@ pub struct MinorVersion {
 }
 
 impl KubernetesVersion {
+    /// Whether `text` is this version as it prints. Asked for every node in every turn.
+    pub fn is_written(&self, text: &str) -> bool {
+        use fmt::Write as _;
+        let mut expected = Expected(text);
+        write!(expected, "{self}").is_ok() && expected.0.is_empty()
+    }
+
     /// Major and minor version.
     pub fn minor_version(&self) -> MinorVersion {
         MinorVersion {
@@ -207,6 +214,16 @@ impl FromStr for KubernetesVersion {
     }
 }
 
+/// Takes what is written only while it is what is expected: compares without writing anything down.
+struct Expected<'a>(&'a str);
+
+impl fmt::Write for Expected<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0 = self.0.strip_prefix(text).ok_or(fmt::Error)?;
+        Ok(())
+    }
+}
+
 impl fmt::Display for KubernetesVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "v{}", self.0)
@@ -303,6 +320,15 @@ mod tests {
         ] {
             let error = text.parse::<KubernetesVersion>().unwrap_err();
             assert!(error.to_string().ends_with("v1.36.3"), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_version_is_written_one_way_only() {
+        let version: KubernetesVersion = "v1.36.3".parse().unwrap();
+        assert!(version.is_written("v1.36.3"));
+        for other in ["", "1.36.3", "v1.36", "v1.36.30", "v1.36.3-rc.0"] {
+            assert!(!version.is_written(other), "{other}");
         }
     }
 

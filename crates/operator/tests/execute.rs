@@ -206,7 +206,28 @@ fn task_pod(uid: &str) -> TaskPod {
             args: vec!["node".to_owned(), "stage".to_owned()],
             ..StepContainer::default()
         }],
+        emptied: false,
     }
+}
+
+#[tokio::test]
+async fn p24_no_step_starts_on_a_node_with_a_pod_on_it_that_no_watch_told_of() {
+    let cluster = Cluster::new().await;
+    cluster.pod("shop", "elsewhere", "worker-2").await;
+    let late = cluster.pod("shop", "late", "worker-1").await;
+    let action = Action::CreatePod(Box::new(TaskPod {
+        task: Task::Upgrade,
+        emptied: true,
+        ..task_pod("u-1")
+    }));
+    let refusal = run(&cluster, &action).await.unwrap_err();
+    assert!(
+        matches!(&refusal.cause, Cause::Conflict(why) if why.contains("shop/late")),
+        "{refusal}"
+    );
+    let now = DeleteParams::default().grace_period(0);
+    cluster.api::<Pod>("shop").delete(&late.name_any(), &now).await.unwrap();
+    written(&cluster, &action).await;
 }
 
 #[tokio::test]

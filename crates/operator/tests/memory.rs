@@ -53,10 +53,10 @@ fn a_view_of_many_pods_stays_small() {
     let mut keeper = Keeper::new("afloat");
     let before = resident_mib();
     for number in 0..NODES {
-        keeper.seen(reduce::node(serde_json::from_value(node(number)).unwrap()).unwrap());
+        keeper.answered(reduce::node(serde_json::from_value(node(number)).unwrap()).unwrap());
     }
     for number in 0..PODS {
-        keeper.seen(reduce::pod(serde_json::from_value(pod(number)).unwrap()).unwrap());
+        keeper.answered(reduce::pod(serde_json::from_value(pod(number)).unwrap()).unwrap());
     }
     let grown = resident_mib() - before;
     println!("{PODS} pods on {NODES} nodes: {grown} MiB");

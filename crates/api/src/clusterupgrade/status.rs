@@ -211,6 +211,17 @@ pub struct Slot {
     #[schemars(length(max = 63))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_domain: Option<String>,
+    /// Uid of the NodeKubeadmUpgrade the slot was given to: one that is made anew under its name holds nothing.
+    #[schemars(length(max = 64))]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub holder: String,
+    /// The resourceVersion of that object the slot was given on: only what was seen later can show that it is gone.
+    #[schemars(range(min = 0))]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holder_revision: Option<i64>,
+    /// The slot is for the undoing of what was done, as a person asked, and not for the upgrade itself.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub undoing: bool,
 }
 
 /// A node that waits.

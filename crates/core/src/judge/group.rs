@@ -57,7 +57,7 @@ pub fn decide(view: &View, group: Group<'_>, now: Timestamp) -> Decision {
         decision: Decision::default(),
     };
     let slots = turn.slots();
-    turn.create_nodes(&slots);
+    turn.create_nodes();
     turn.let_go(&slots);
     turn.hear_wishes(&slots);
     turn.sum_up(&slots);
@@ -103,15 +103,7 @@ impl<'a> Turn<'a> {
             .iter()
             .filter_map(|name| self.members.nodes.get(name.as_str()))
             .filter(|standing| !standing.ended())
-            .map(|standing| Slot {
-                node: standing.node().to_owned(),
-                node_uid: standing.node_uid().to_owned(),
-                role: standing.upgrade.spec.role,
-                attempt: standing.upgrade.spec.attempt,
-                version: standing.upgrade.spec.kubelet_version.clone(),
-                taken_at: k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(self.now),
-                failure_domain: None,
-            })
+            .map(|standing| standing.slot(self.now))
             .collect()
     }
 
@@ -132,7 +124,7 @@ impl<'a> Turn<'a> {
     }
 
     /// Makes the upgrades of nodes that have none, as many at once as may be staged.
-    fn create_nodes(&mut self, slots: &[Slot]) {
+    fn create_nodes(&mut self) {
         if self.aborted() || !self.at_work() {
             return;
         }
@@ -161,7 +153,7 @@ impl<'a> Turn<'a> {
                 // Before its object is there, so that a person who lets the node go on later is not overruled.
                 self.decision.actions.push(Action::PauseNode { node: node.target() });
             }
-            let created = children::node_upgrade(&self.order(node, &stage, image, slots));
+            let created = children::node_upgrade(&self.order(node, &stage, image));
             self.decision.actions.push(Action::CreateNodeUpgrade(Box::new(created)));
         }
     }
@@ -182,16 +174,7 @@ impl<'a> Turn<'a> {
             .filter(|standing| standing.node_uid() == node.uid.as_str())
     }
 
-    fn order<'b>(&'b self, node: &'b Node, stage: &Stage, image: Arc<str>, slots: &[Slot]) -> NodeOrder<'b> {
-        // A slot that outlived its object (someone deleted it) still counts for the one made in its place.
-        let attempt = slots
-            .iter()
-            .find(|slot| {
-                slot.node == node.name.as_str()
-                    && slot.node_uid == node.uid.as_str()
-                    && slot.version == self.group().version()
-            })
-            .map_or(1, |slot| slot.attempt);
+    fn order<'b>(&'b self, node: &'b Node, stage: &Stage, image: Arc<str>) -> NodeOrder<'b> {
         let names = |upgrade: &'b ClusterUpgrade| {
             let meta = &upgrade.metadata;
             (
@@ -204,7 +187,7 @@ impl<'a> Turn<'a> {
             group: self.members.group,
             node,
             role: self.role(node, stage),
-            attempt,
+            attempt: 1,
             via: via(self.view, node, &stage.version),
             settings: Some(&self.settings),
             upgrade: self.upgrade.map(names),

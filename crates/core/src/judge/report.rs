@@ -99,13 +99,13 @@ impl Turn<'_> {
     /// Counters, lists and estimate.
     pub(super) fn count(&mut self) {
         let current = self.current();
-        let mut by_state: BTreeMap<String, i32> = BTreeMap::new();
+        let mut counts: BTreeMap<NodeState, i32> = BTreeMap::new();
         let (mut succeeded, mut total) = (0, 0);
         let mut left = (0, 0);
         for node in self.view.nodes.values() {
             total += 1;
             let state = self.state_of(current.get(node.name.as_str()).copied(), node);
-            *by_state.entry(state.to_string()).or_default() += 1;
+            *counts.entry(state).or_default() += 1;
             match state {
                 NodeState::Succeeded => succeeded += 1,
                 NodeState::RolledBack | NodeState::Failed => {}
@@ -131,7 +131,10 @@ impl Turn<'_> {
             succeeded,
             in_flight: i32::try_from(self.status.slots.len()).unwrap_or(i32::MAX),
             failed: i32::try_from(failed).unwrap_or(i32::MAX),
-            by_state,
+            by_state: counts
+                .into_iter()
+                .map(|(state, count)| (state.to_string(), count))
+                .collect(),
         });
         self.status.progress = Some(format!("{succeeded}/{total}"));
         self.list_failed();
@@ -170,7 +173,11 @@ impl Turn<'_> {
     /// Where a node is, as a person counts: in the upgrade it is in now, else by its version.
     fn state_of(&self, standing: Option<Standing<'_>>, node: &Node) -> NodeState {
         let target = &self.upgrade.spec.kubernetes_version;
-        let at_target = || node.kubelet_version.as_ref().map(ToString::to_string).as_ref() == Some(target);
+        let at_target = || {
+            node.kubelet_version
+                .as_ref()
+                .is_some_and(|version| version.is_written(target))
+        };
         match standing {
             // One hop is done, the next has no object yet.
             Some(standing) if standing.succeeded() && standing.upgrade.spec.kubelet_version != *target => {

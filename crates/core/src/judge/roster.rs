@@ -84,7 +84,7 @@ impl<'a> Group<'a> {
 
     /// Whether this is a group of `stage`.
     pub fn serves(self, stage: &Stage) -> bool {
-        self.kind() == stage.kind && self.version() == stage.version.to_string()
+        self.kind() == stage.kind && stage.version.is_written(self.version())
     }
 }
 

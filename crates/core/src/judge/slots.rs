@@ -1,12 +1,11 @@
 //! Who may be disrupted next: the ledger. Decided for the whole cluster in one fixed order, and recorded before anything
 //! starts; a stale view then picks the same nodes, and its write is refused.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use afloat_api::clusterupgrade::{MAX_SLOTS, Slot};
 use afloat_api::{NodeRole, Reason};
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::roster::Roster;
 use super::undoing::is_wished;
@@ -138,6 +137,7 @@ impl<'a> Granting<'a> {
                 break;
             }
             let closed = paused(candidate.node)
+                .or_else(|| not_ready(candidate.node))
                 .or_else(|| out.refuses(candidate.node, self.settings))
                 .or_else(|| {
                     gates::api_server(self.view)
@@ -168,17 +168,10 @@ impl<'a> Granting<'a> {
     }
 
     fn slot(&self, candidate: &Candidate<'_>) -> Slot {
+        let domain = candidate.node.failure_domain(&self.settings.failure_domain_label);
         Slot {
-            node: candidate.node.name.to_string(),
-            node_uid: candidate.node.uid.to_string(),
-            role: candidate.standing.upgrade.spec.role,
-            attempt: candidate.standing.upgrade.spec.attempt,
-            version: candidate.standing.upgrade.spec.kubelet_version.clone(),
-            taken_at: Time(self.now),
-            failure_domain: candidate
-                .node
-                .failure_domain(&self.settings.failure_domain_label)
-                .map(str::to_owned),
+            failure_domain: domain.map(str::to_owned),
+            ..candidate.standing.slot(self.now)
         }
     }
 }
@@ -189,6 +182,16 @@ fn no_room(room: &mut Room<'_>, node: &Node) -> Option<Closed> {
         reason: Reason::WaitingForCapacity,
         message: example.to_string(),
         blocked_by: Some(example.workload),
+        until: None,
+    })
+}
+
+/// Nothing can be done on a node whose kubelet does not answer: a slot would only keep others from going.
+fn not_ready(node: &Node) -> Option<Closed> {
+    (!node.ready.ready).then(|| Closed {
+        reason: Reason::WaitingForNode,
+        message: format!("node {} is not Ready: it is taken once it is", node.name),
+        blocked_by: Some(super::children::machine(node)),
         until: None,
     })
 }
@@ -209,7 +212,9 @@ struct Out {
     /// All, the broken and the cordoned included.
     all: BTreeSet<NodeName>,
     /// Failure domain of each, with its count.
-    domains: std::collections::BTreeMap<String, usize>,
+    domains: BTreeMap<String, usize>,
+    /// The same of those that hold a slot.
+    slot_domains: BTreeMap<String, usize>,
     allowed: usize,
 }
 
@@ -227,12 +232,16 @@ impl Out {
         let mut out = Self {
             slots,
             all: BTreeSet::new(),
-            domains: std::collections::BTreeMap::new(),
+            domains: BTreeMap::new(),
+            slot_domains: BTreeMap::new(),
             allowed: settings.max_unavailable.of(total),
         };
         for name in all {
             if let Some(node) = view.nodes.get(&name) {
                 out.count(node, settings);
+                if out.slots.contains(&name) {
+                    out.count_slot(node, settings);
+                }
             }
         }
         out
@@ -246,15 +255,27 @@ impl Out {
         }
     }
 
+    fn count_slot(&mut self, node: &Node, settings: &Settings) {
+        if let Some(domain) = node.failure_domain(&settings.failure_domain_label) {
+            *self.slot_domains.entry(domain.to_owned()).or_default() += 1;
+        }
+    }
+
     fn take(&mut self, node: &Node, settings: &Settings) {
         self.count(node, settings);
-        self.slots.insert(node.name.clone());
+        if self.slots.insert(node.name.clone()) {
+            self.count_slot(node, settings);
+        }
     }
 
     /// Why one more node would be too many. A node that is out of service already adds nothing.
     fn refuses(&self, node: &Node, settings: &Settings) -> Option<Closed> {
-        // But it may come back while it is held: no more slots than may be away, whatever they are given to.
-        if self.all.contains(&node.name) && self.slots.len() < self.allowed {
+        // But it may come back while it is held: no more slots than may be away, in all and in its domain, whatever they are
+        // given to.
+        let domain = node.failure_domain(&settings.failure_domain_label);
+        let in_domain = domain.and_then(|domain| self.slot_domains.get(domain)).copied();
+        let room_in_domain = in_domain.unwrap_or_default() < settings.per_failure_domain.unwrap_or(usize::MAX);
+        if self.all.contains(&node.name) && self.slots.len() < self.allowed && room_in_domain {
             return None;
         }
         let limit = |what: String| Closed {
@@ -275,7 +296,7 @@ impl Out {
                 "budget.maxUnavailable is {share}: {slots} being upgraded, {broken} out of service otherwise"
             )));
         }
-        let domain = node.failure_domain(&settings.failure_domain_label)?;
+        let domain = domain?;
         let (most, out) = (settings.per_failure_domain?, self.domains.get(domain).copied()?);
         (out >= most).then(|| {
             limit(format!(
@@ -297,11 +318,21 @@ pub fn may_be_undone(view: &View, node: &Node, settings: &Settings) -> bool {
 /// The slots that are still needed. One is given back only on evidence: the attempt it was for is over, or the machine is
 /// gone. That an object is not in the view proves nothing about a moment the view has not reached.
 pub fn still_held(view: &View, roster: &Roster<'_>, held: &[Slot], ledger_as_of: crate::view::Revision) -> Vec<Slot> {
+    let turned = |slot: &Slot| {
+        // The slot of an undoing is there before the node is told; that of the upgrade itself says nothing about it, as an
+        // old view still shows it when the place is another's.
+        let undoing = roster
+            .holder(slot)
+            .is_some_and(|standing| standing.holds(slot) && standing.succeeded() && is_wished(view, standing));
+        Slot {
+            undoing: slot.undoing || undoing,
+            ..slot.clone()
+        }
+    };
     held.iter()
         .filter(|slot| {
             let standing = roster.holder(slot);
             match standing {
-                // The slot of an undoing is there before the node is told.
                 Some(standing) if standing.upgrade.spec.attempt == slot.attempt => {
                     !standing.ended() || (standing.succeeded() && is_wished(view, standing))
                 }
@@ -311,10 +342,16 @@ pub fn still_held(view: &View, roster: &Roster<'_>, held: &[Slot], ledger_as_of:
                         .nodes
                         .get(slot.node.as_str())
                         .is_some_and(|node| node.uid.as_str() == slot.node_uid);
-                    there || view.nodes_as_of < ledger_as_of
+                    // Its object was there when the slot was given: missed in a later view, somebody has deleted it.
+                    // (Not seen among the members, it may only be that its group is not seen yet.)
+                    let given_on = slot.holder_revision.and_then(|revision| u64::try_from(revision).ok());
+                    let mut of_node = view.node_upgrades_of(&slot.node);
+                    let seen = of_node.any(|(_, upgrade)| upgrade.metadata.uid.as_deref() == Some(&slot.holder));
+                    let deleted = !seen && given_on.is_some_and(|given_on| view.node_upgrades_as_of.0 >= given_on);
+                    (there && !deleted) || (!there && view.nodes_as_of < ledger_as_of)
                 }
             }
         })
-        .cloned()
+        .map(turned)
         .collect()
 }

@@ -1,16 +1,18 @@
 //! Undoing what was done: until when a node's upgrade can be undone, and the slot an undoing needs, since it disrupts as the
 //! upgrade did. What a person asked for is heard in [`super::wishes`]; how a node is put back is in [`crate::lifecycle`].
 
+use std::sync::Arc;
+
 use afloat_api::NodeRole;
 use afloat_api::clusterupgrade::Slot;
 use afloat_api::kubeadm::DesiredNodeState;
 use afloat_api::labels;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{Turn, slots};
 use crate::objects::Standing;
 use crate::settings::Settings;
-use crate::view::{View, Wish};
+use crate::version::KubernetesVersion;
+use crate::view::{Node, View, Wish};
 
 /// A control plane can be undone until the first worker has started: its kubelets would be newer than the API server.
 pub fn undo_refused(view: &View, standing: Standing<'_>) -> Option<String> {
@@ -22,6 +24,9 @@ pub fn undo_refused(view: &View, standing: Standing<'_>) -> Option<String> {
         labels.and_then(|labels| labels.get(labels::UPGRADE_UID)).cloned()
     };
     let mine = uid_of(standing.upgrade);
+    if let Some(refused) = too_new_for(view, standing) {
+        return Some(refused);
+    }
     view.node_upgrades()
         .values()
         .find(|other| {
@@ -38,11 +43,45 @@ pub fn undo_refused(view: &View, standing: Standing<'_>) -> Option<String> {
         })
 }
 
+/// A machine may have joined meanwhile with a kubelet that the older API server is too old for.
+fn too_new_for(view: &View, standing: Standing<'_>) -> Option<String> {
+    let before = standing.upgrade.status.as_ref()?.before.as_ref()?;
+    let before: KubernetesVersion = before.kubelet_version.parse().ok()?;
+    let newer = |node: &&Arc<Node>| {
+        let kubelet = node.kubelet_version.as_ref();
+        kubelet.is_some_and(|kubelet| kubelet.minor_version() > before.minor_version())
+    };
+    let worker = view.worker_nodes().find(newer)?;
+    Some(format!(
+        "{} cannot be undone any more: {} has joined with a kubelet that must not be newer than its API server",
+        standing.node(),
+        worker.name
+    ))
+}
+
 /// A person asks for this node's upgrade to be undone, and it was not taken up yet.
 pub fn is_wished(view: &View, standing: Standing<'_>) -> bool {
-    view.nodes
+    let wished = view
+        .nodes
         .get(standing.node())
-        .is_some_and(|node| node.wish == Some(Wish::Rollback) && node.uid.as_str() == standing.node_uid())
+        .is_some_and(|node| node.wish == Some(Wish::Rollback) && node.uid.as_str() == standing.node_uid());
+    wished && is_latest(view, standing)
+}
+
+/// A node may have an upgrade for each hop; wishes are about the last one.
+pub fn is_latest(view: &View, standing: Standing<'_>) -> bool {
+    let born = |upgrade: &afloat_api::NodeKubeadmUpgrade| {
+        let created = upgrade.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        (
+            created,
+            upgrade.spec.kubelet_version.clone(),
+            upgrade.metadata.name.clone(),
+        )
+    };
+    let mine = born(standing.upgrade);
+    view.node_upgrades_of(standing.node())
+        .filter(|(_, other)| other.spec.node.uid == standing.node_uid())
+        .all(|(_, other)| born(other) <= mine)
 }
 
 impl Turn<'_> {
@@ -65,13 +104,8 @@ impl Turn<'_> {
             return;
         }
         self.status.slots.push(Slot {
-            node: standing.node().to_owned(),
-            node_uid: standing.node_uid().to_owned(),
-            role: standing.upgrade.spec.role,
-            attempt: standing.upgrade.spec.attempt,
-            version: standing.upgrade.spec.kubelet_version.clone(),
-            taken_at: Time(self.now),
-            failure_domain: None,
+            undoing: true,
+            ..standing.slot(self.now)
         });
     }
 }

@@ -7,7 +7,7 @@ use afloat_api::kubeadm::DesiredNodeState;
 use afloat_api::{Reason, annotations};
 
 use super::group::Turn;
-use super::undoing::undo_refused;
+use super::undoing::{is_latest, undo_refused};
 use crate::action::{Action, Event, EventObject};
 use crate::objects::Standing;
 use crate::view::{Node, Wish};
@@ -24,34 +24,15 @@ impl<'a> Turn<'a> {
             let Some(wish) = node.wish.filter(|_| node.uid.as_str() == standing.node_uid()) else {
                 continue;
             };
-            if !self.latest_of(standing) {
+            if !is_latest(self.view, standing) {
                 continue;
             }
-            let holds = slots
-                .iter()
-                .any(|slot| slot.node == standing.node() && slot.node_uid == standing.node_uid());
+            let holds = slots.iter().any(|slot| slot.undoing && standing.holds(slot));
             match wish {
                 Wish::Defer => self.defer(standing, node),
                 Wish::Rollback => self.roll_back(standing, node, holds),
             }
         }
-    }
-
-    /// A node may have an upgrade for each hop; wishes are about the last one.
-    fn latest_of(&self, standing: Standing<'_>) -> bool {
-        let born = |upgrade: &afloat_api::NodeKubeadmUpgrade| {
-            let created = upgrade.metadata.creation_timestamp.as_ref().map(|time| time.0);
-            (
-                created,
-                upgrade.spec.kubelet_version.clone(),
-                upgrade.metadata.name.clone(),
-            )
-        };
-        let mine = born(standing.upgrade);
-        self.view
-            .node_upgrades_of(standing.node())
-            .filter(|(_, other)| other.spec.node.uid == standing.node_uid())
-            .all(|(_, other)| born(other) <= mine)
     }
 
     fn defer(&mut self, standing: Standing<'_>, node: &Node) {

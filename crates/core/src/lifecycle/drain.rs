@@ -91,7 +91,7 @@ pub(super) fn advance(turn: &mut Turn<'_>, node: &Node) -> bool {
 }
 
 /// A node that is alone keeps its pods: nothing else could run them, and they live through a restart of the kubelet.
-fn waived(view: &View, node: &Node) -> bool {
+pub(super) fn waived(view: &View, node: &Node) -> bool {
     !view
         .nodes
         .values()
@@ -163,7 +163,7 @@ pub(super) fn look(turn: &Turn<'_>, node: &Node) -> Look {
 
 /// DaemonSets would put theirs back at once, mirror pods cannot be evicted, and our own work there. A finished pod that was asked
 /// to go holds nothing any more.
-fn has_to_leave(pod: &Pod) -> bool {
+pub fn has_to_leave(pod: &Pod) -> bool {
     let of_daemon_set = pod
         .shape
         .owner

@@ -15,6 +15,8 @@ mod turn;
 mod upgrading;
 mod verify;
 
+pub use drain::has_to_leave;
+
 #[cfg(test)]
 mod tests;
 
@@ -45,7 +47,9 @@ fn live(turn: &mut Turn<'_>) {
         return;
     };
     if turn.deleting() && turn.at_rest() {
-        if !turn.uncordon(node) {
+        // Nobody knows what a node is good for that could not be put back: it stays cordoned for whoever looks at it.
+        let broken = turn.state() == NodeState::Failed && turn.failure_reason() == Some(Reason::RollbackFailed);
+        if broken || !turn.uncordon(node) {
             release(turn);
         }
         return;

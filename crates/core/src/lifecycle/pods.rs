@@ -10,6 +10,7 @@ use afloat_api::node::{StepOutcome, StepReport, exit, steps};
 use afloat_api::{NodeState, ObjectRef, Reason, StepContainer, names};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use super::drain;
 use super::turn::{LONG_MESSAGE, Turn, pod_ref, short};
 use crate::action::{Action, Task, TaskPod};
 use crate::objects::{target_of, uid_of};
@@ -70,15 +71,19 @@ impl<'a> Turn<'a> {
             set_variable(step, UPGRADE, self.upgrade.metadata.uid.clone().unwrap_or_default());
             set_variable(step, ATTEMPT, self.attempt().to_string());
         }
+        let node = NodeName::from(self.upgrade.spec.node.name.as_str());
+        let drained = |node| !drain::waived(self.view, node);
+        let emptied = task != Task::Stage && self.view.nodes.get(&node).map(AsRef::as_ref).is_some_and(drained);
         self.act_guarded(Action::CreatePod(Box::new(TaskPod {
             key,
-            node: NodeName::from(self.upgrade.spec.node.name.as_str()),
+            node,
             node_uid: Uid::from(self.upgrade.spec.node.uid.as_str()),
             task,
             attempt: self.attempt(),
             upgrade_uid: self.signature.clone(),
             owner: target_of(&self.upgrade.metadata),
             steps,
+            emptied,
         })));
     }
 

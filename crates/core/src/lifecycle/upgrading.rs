@@ -5,6 +5,7 @@ use afloat_api::node::steps;
 use afloat_api::{ConditionType, NodeState, Reason};
 use jiff::SignedDuration;
 
+use super::drain;
 use super::pods::Progress;
 use super::turn::Turn;
 use super::verify;
@@ -49,7 +50,8 @@ pub(super) fn upgrading(turn: &mut Turn<'_>, node: &Node) {
         Progress::Undone(failure) => turn.fail(Reason::UndoneByHost, &failure.message, failure.pod),
         Progress::NoPod | Progress::Working if turn.overdue() => turn.fail_overdue(),
         Progress::NoPod => {
-            if cordoned {
+            // It is not there because a pod was still on the node that no watch had told of, or somebody removed it.
+            if cordoned && drain::advance(turn, node) {
                 turn.create_pod(Task::Upgrade);
             }
         }

@@ -43,6 +43,8 @@ pub struct View {
 
     /// The revision up to which the nodes were seen. That one is missing says something only about moments before it.
     pub nodes_as_of: Revision,
+    /// The same for the upgrades of single nodes.
+    pub node_upgrades_as_of: Revision,
     /// The lease `afloat-upgrade` in the operator's namespace: which upgrade may work on the cluster.
     pub lock: Option<Lock>,
     /// Probed and told, not read from an API object.

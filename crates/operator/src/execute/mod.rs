@@ -8,6 +8,7 @@ mod request;
 use afloat_api::{ClusterUpgrade, ControlPlaneKubeadmUpgrade, NodeKubeadmUpgrade, WorkersKubeadmUpgrade, labels};
 use afloat_core::action::Action;
 use afloat_core::hci::action::HciAction;
+use afloat_core::lifecycle::has_to_leave;
 use afloat_core::view::{Key, Target};
 use kube::core::{DynamicObject, Status};
 use serde::de::DeserializeOwned;
@@ -134,6 +135,10 @@ impl Executor<'_> {
                 Some(target) => self.delete(&request, target).await,
                 None => Err(Cause::Gone),
             },
+            Action::CreatePod(task) if task.emptied => {
+                self.see_that_it_is_empty(task.node.as_str()).await?;
+                self.create(&request).await
+            }
             _ if request.verb == Verb::Create => self.create(&request).await,
             _ => written(&request, &self.send(&request).await?),
         }
@@ -154,6 +159,21 @@ impl Executor<'_> {
             }
             Err(problem) => Err(problem.into()),
         }
+    }
+
+    /// What is done to a node is done to the pods on it: none may be left that the decision had not seen.
+    async fn see_that_it_is_empty(&self, node: &str) -> Result<(), Cause> {
+        let body = self.send(&request::pods_of(node)).await?;
+        for raw in parsed::<Pods>(&body)?.items {
+            // One that cannot be read is none of those the drain could have asked to go.
+            let Ok(Object::Pod(pod)) = reduce::pod(raw) else {
+                continue;
+            };
+            if has_to_leave(&pod) {
+                return Err(Cause::Conflict(format!("pod {} is still on {node}", pod.key)));
+            }
+        }
+        Ok(())
     }
 
     async fn finalizer(&self, request: &Request, target: &Target, present: bool) -> Result<Outcome, Cause> {
@@ -232,6 +252,11 @@ impl Executor<'_> {
         self.metrics.request(request.verb.word(), code);
         answer
     }
+}
+
+#[derive(serde::Deserialize)]
+struct Pods {
+    items: Vec<RawPod>,
 }
 
 #[derive(Default, serde::Deserialize)]

@@ -146,6 +146,7 @@ mod tests {
                 revision: Revision(3),
             },
             steps: vec![step("containerd"), step("kubelet")],
+            emptied: true,
         }
     }
 

@@ -124,6 +124,19 @@ fn path(kind: Kind, key: &Key) -> String {
     }
 }
 
+/// The pods of a node as they are now: asked of etcd, and of no cache.
+pub fn pods_of(node: &str) -> Request {
+    let key = Key::new("", node);
+    Request {
+        verb: Verb::Get,
+        kind: Kind::Pod,
+        path: format!("{}?fieldSelector=spec.nodeName%3D{node}", path(Kind::Pod, &key)),
+        key,
+        content_type: JSON,
+        body: Value::Null,
+    }
+}
+
 /// Merges `change` into the object, if it is still the one decided on, in the state decided on.
 pub(super) fn merge(kind: Kind, target: &Target, change: Value) -> Request {
     let mut body = change;

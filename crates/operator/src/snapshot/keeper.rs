@@ -29,8 +29,8 @@ pub struct Keeper {
     /// Known when a list began and not shown by it so far.
     unseen: BTreeMap<Kind, BTreeSet<Key>>,
     listed: BTreeSet<Kind>,
-    /// The newest Node that the list under way has shown.
-    newest_listed_node: Revision,
+    /// The newest object of a kind that the list under way has shown.
+    newest_listed: BTreeMap<Kind, Revision>,
     /// How far the watch of a kind has come.
     watched: BTreeMap<Kind, Revision>,
 }
@@ -49,7 +49,7 @@ impl Keeper {
             buried: BTreeMap::new(),
             unseen: BTreeMap::new(),
             listed: BTreeSet::new(),
-            newest_listed_node: Revision::default(),
+            newest_listed: BTreeMap::new(),
             watched: BTreeMap::new(),
         }
     }
@@ -65,7 +65,7 @@ impl Keeper {
 
     /// Takes in what a watch said.
     pub fn take(&mut self, news: News) -> Vec<Changed> {
-        self.note_nodes_as_of(&news);
+        self.note_as_of(&news);
         self.note_watched(&news);
         match news {
             News::Listing(kind) => {
@@ -97,26 +97,30 @@ impl Keeper {
         }
     }
 
-    /// Up to which revision Nodes were seen: every event of their watch says so, and a list once it is whole. Own writes do not:
-    /// they tell of one Node only.
-    fn note_nodes_as_of(&mut self, news: &News) {
-        let seen = match news {
-            News::Seen { object, listed } if object.kind() == Kind::Node => {
-                let revision = object.target().revision;
-                if *listed {
-                    self.newest_listed_node = self.newest_listed_node.max(revision);
-                    return;
-                }
-                revision
-            }
-            News::Listed(Kind::Node) => std::mem::take(&mut self.newest_listed_node),
-            News::Gone {
-                kind: Kind::Node,
-                target,
-            } => target.revision,
+    /// Up to which revision Nodes, and the upgrades of single ones, were seen: every event of their watch says so, and a list
+    /// once it is whole. Own writes do not: they tell of one object only.
+    fn note_as_of(&mut self, news: &News) {
+        let kind = match news {
+            News::Seen { object, .. } => object.kind(),
+            News::Listed(kind) | News::Gone { kind, .. } => *kind,
             _ => return,
         };
-        self.view.nodes_as_of = self.view.nodes_as_of.max(seen);
+        let as_of = match kind {
+            Kind::Node => &mut self.view.nodes_as_of,
+            Kind::NodeKubeadmUpgrade => &mut self.view.node_upgrades_as_of,
+            _ => return,
+        };
+        let newest = self.newest_listed.entry(kind).or_default();
+        let seen = match news {
+            News::Seen { object, listed: true } => {
+                *newest = object.target().revision.max(*newest);
+                return;
+            }
+            News::Seen { object, .. } => object.target().revision,
+            News::Gone { target, .. } => target.revision,
+            _ => std::mem::take(newest),
+        };
+        *as_of = seen.max(*as_of);
     }
 
     fn note_watched(&mut self, news: &News) {

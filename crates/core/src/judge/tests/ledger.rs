@@ -93,7 +93,7 @@ fn a_worker_that_breaks_beside_the_one_in_hand_is_not_taken_in_hand_as_well() {
     table.becomes("cp-1", NodeState::Succeeded, None);
     table.stage_all();
     assert_eq!(table.slot_nodes(&key), ["worker-1"]);
-    table.cluster.node("worker-2", |node| node.ready.ready = false);
+    table.cluster.node("worker-2", |node| node.unschedulable = true);
     table.settle();
     assert_eq!(
         table.slot_nodes(&key),
@@ -163,4 +163,88 @@ fn a_control_plane_waits_until_the_one_before_it_answers_again() {
     table.cluster.health(&first[0], |health| health.readyz_in_a_row = 9);
     table.settle();
     assert_eq!(table.slots(&key).len(), 1);
+}
+
+#[test]
+fn the_slot_of_an_object_that_somebody_deleted_is_given_back_once_that_is_certain() {
+    let (mut table, key) = table(1, 2, spec());
+    table.stage_all();
+    table.becomes("cp-1", NodeState::Succeeded, None);
+    table.stage_all();
+    let slot = table.slots(&key).remove(0);
+    assert_eq!(slot.node, "worker-1");
+    let upgrade = table.node_upgrade("worker-1");
+    assert_eq!(slot.holder, upgrade.metadata.uid.clone().unwrap());
+    let name = crate::objects::key_of(&upgrade.metadata);
+    table.cluster.view.remove_node_upgrade(&name);
+    let held = |table: &Table| {
+        let decision = table.decide(&Subject::Upgrade(key.clone()));
+        !decision.actions.iter().any(|action| match action {
+            Action::WriteUpgradeStatus { status, .. } => status.slots.iter().all(|slot| slot.node != "worker-1"),
+            _ => false,
+        })
+    };
+    let given_on = u64::try_from(slot.holder_revision.unwrap()).unwrap();
+    table.cluster.view.node_upgrades_as_of = crate::view::Revision(given_on - 1);
+    assert!(held(&table), "a view from before it was made proves nothing");
+    // One that is made anew under its name, put back in an earlier life or not, is not the one that holds it.
+    let mut anew = upgrade;
+    anew.metadata.uid = Some("another".to_owned());
+    table.cluster.view.put_node_upgrade(name, std::sync::Arc::new(anew));
+    assert!(held(&table));
+    table.cluster.view.node_upgrades_as_of = crate::view::Revision(given_on);
+    assert!(!held(&table));
+}
+
+#[test]
+fn a_worker_that_is_not_ready_gets_no_slot() {
+    let (mut table, key) = table(1, 3, budget(2, 0));
+    table.stage_all();
+    table.becomes("cp-1", NodeState::Succeeded, None);
+    table.cluster.node("worker-1", |node| node.ready.ready = false);
+    table.stage_all();
+    assert_eq!(table.slot_nodes(&key), ["worker-2"], "and it counts against the budget");
+    table.cluster.node("worker-1", |node| node.ready.ready = true);
+    table.settle();
+    assert_eq!(table.slot_nodes(&key), ["worker-2", "worker-1"]);
+}
+
+/// Its object was deleted and made anew when the node had the hop behind it.
+#[test]
+fn a_hop_that_a_node_does_not_need_any_more_is_not_waited_for() {
+    let mut table = Table::new(Cluster::new(1, 0, "v1.34.4").images(&[FROM, TO]));
+    let key = table.upgrade("edge-1", spec());
+    table.stage_all();
+    let first = table.node_upgrade("cp-1");
+    table.becomes("cp-1", NodeState::Succeeded, None);
+    table.stage_all();
+    assert_eq!(table.slots(&key)[0].version, TO);
+    let mut anew = first.clone();
+    anew.metadata.uid = Some("another".to_owned());
+    anew.spec.desired = DesiredNodeState::Staged;
+    let second = table.node_upgrade("cp-1");
+    assert!(second.spec.kubelet_version > first.spec.kubelet_version);
+    let view = &mut table.cluster.view;
+    view.put_node_upgrade(crate::objects::key_of(&anew.metadata), std::sync::Arc::new(anew));
+    assert!(!crate::objects::earlier_hop_is_open(view, &second));
+    table
+        .cluster
+        .node("cp-1", |node| node.kubelet_version = Some("v1.34.4".parse().unwrap()));
+    assert!(crate::objects::earlier_hop_is_open(table.view(), &second));
+}
+
+#[test]
+fn the_end_of_a_hop_wakes_the_group_of_the_next() {
+    let mut table = Table::new(Cluster::new(1, 0, "v1.34.4").images(&[FROM, TO]));
+    table.upgrade("edge-1", spec());
+    table.stage_all();
+    let first = table.node_upgrade("cp-1");
+    table.becomes("cp-1", NodeState::Succeeded, None);
+    table.stage_all();
+    let changed = crate::Changed::NodeUpgrade(crate::objects::key_of(&first.metadata));
+    let woken = crate::affected(table.view(), &changed);
+    let groups = woken
+        .iter()
+        .filter(|subject| matches!(subject, Subject::ControlPlane(_)));
+    assert_eq!(groups.count(), 2);
 }

@@ -91,3 +91,67 @@ fn a_wish_that_stays_on_the_node_is_not_heard_twice() {
     }
     assert_eq!(table.node_upgrade("worker-2").spec.attempt, 2);
 }
+
+#[test]
+fn the_slot_of_the_upgrade_itself_is_no_leave_to_undo_it() {
+    let (mut table, key) = table(1, 2, spec());
+    table.stage_all();
+    table.becomes("cp-1", NodeState::Succeeded, None);
+    table.stage_all();
+    assert_eq!(table.slot_nodes(&key), ["worker-1"]);
+    table.becomes("worker-1", NodeState::Succeeded, None);
+    table.wish("worker-1", Wish::Rollback);
+    // An old view shows the slot still, while its place may be another's.
+    let workers = table.view().workers.keys().next().unwrap().clone();
+    let decision = table.decide(&Subject::Workers(workers));
+    assert!(
+        !decision
+            .actions
+            .iter()
+            .any(|action| matches!(action, Action::SetDesired { .. }))
+    );
+    let decision = table.decide(&Subject::Upgrade(key.clone()));
+    table.carry_out(&decision);
+    let undoing: Vec<bool> = table.slots(&key).iter().map(|slot| slot.undoing).collect();
+    assert_eq!(undoing, [true], "the judge has turned it into one");
+    table.settle();
+    assert_eq!(
+        table.node_upgrade("worker-1").spec.desired,
+        DesiredNodeState::RolledBack
+    );
+}
+
+#[test]
+fn of_several_hops_the_last_is_undone() {
+    let far = ClusterUpgradeSpec {
+        kubernetes_version: "v1.37.1".to_owned(),
+        ..spec()
+    };
+    let mut table = Table::new(Cluster::new(3, 0, FROM).images(&[TO, "v1.37.1"]));
+    let key = table.upgrade("edge-1", far);
+    table.run(&key);
+    table.wish("cp-1", Wish::Rollback);
+    table.settle();
+    let versions: Vec<String> = table.slots(&key).into_iter().map(|slot| slot.version).collect();
+    assert_eq!(versions, ["v1.37.1"]);
+}
+
+#[test]
+fn a_control_plane_is_not_undone_beneath_a_kubelet_that_has_joined_since() {
+    let (mut table, key) = table(3, 1, spec());
+    table.stage_all();
+    table.becomes("cp-1", NodeState::Succeeded, None);
+    let mut upgrade = table.node_upgrade("cp-1");
+    upgrade.status.as_mut().unwrap().before = Some(afloat_api::kubeadm::NodeBefore {
+        kubelet_version: FROM.to_owned(),
+        ..afloat_api::kubeadm::NodeBefore::default()
+    });
+    let standing = crate::objects::Standing::of(&upgrade);
+    assert_eq!(crate::judge::undo_refused(table.view(), standing), None);
+    table
+        .cluster
+        .node("worker-1", |node| node.kubelet_version = Some(TO.parse().unwrap()));
+    let why = crate::judge::undo_refused(table.view(), standing).unwrap();
+    assert!(why.contains("worker-1"), "{why}");
+    assert!(table.phase(&key) != Phase::Failed);
+}

@@ -7,7 +7,7 @@ use afloat_api::kubeadm::DesiredNodeState;
 use afloat_api::node::{StepOutcome, StepReport, exit, steps};
 
 use crate::action::{Action, Task};
-use crate::testing::{NEW, OLD, World, node, owner, said, uid};
+use crate::testing::{NEW, OLD, World, node, owner, pod, said, uid};
 use crate::view::{PodPhase, PodShape, Uid};
 
 pub(super) fn upgrading() -> World {
@@ -160,6 +160,29 @@ fn a_pod_that_somebody_removes_is_made_again_and_goes_on() {
 }
 
 #[test]
+fn a_pod_that_comes_to_light_after_the_drain_is_asked_to_go_before_the_steps_start() {
+    let mut world = upgrading();
+    let key = world.task_key(Task::Upgrade);
+    let refused = |world: &World| {
+        let decision = world.decide();
+        decision.actions.iter().find_map(|action| match action {
+            Action::CreatePod(pod) => Some(pod.emptied),
+            _ => None,
+        })
+    };
+    // It was refused, as a pod was left that no watch had told of.
+    world.view.remove_pod(&key);
+    assert_eq!(refused(&world), Some(true), "whoever makes it has to look");
+    world.put(pod("shop", "late", "worker-1", "web"));
+    world.turn();
+    assert!(!world.has_pod(Task::Upgrade));
+    assert!(world.done.contains(&"evict"));
+    world.end_pods();
+    world.settle();
+    assert!(world.has_pod(Task::Upgrade));
+}
+
+#[test]
 fn a_namesake_of_another_upgrade_is_not_believed() {
     let mut world = upgrading();
     world.finish(Task::Upgrade);
@@ -236,6 +259,11 @@ fn an_undoing_of_a_dead_machine_ends() {
     world.pass(1800);
     world.settle();
     assert_eq!((world.state(), world.failure().as_str()), (Failed, "RollbackFailed"));
+    // Whoever deletes the object then gets no pods onto a machine that is half one thing and half another.
+    world.delete_upgrade();
+    let decision = world.turn();
+    let words: Vec<&str> = decision.actions.iter().map(Action::name).collect();
+    assert_eq!(words, ["remove-node-finalizer"], "and no uncordon");
 }
 
 #[test]

@@ -275,6 +275,10 @@ impl Executor<'_> {
                 Err(Refused::AlreadyExists)
             };
         }
+        let left = |pod: &Arc<Pod>| afloat_core::lifecycle::has_to_leave(pod);
+        if task.emptied && self.store.pods_on(&task.node).any(left) {
+            return Err(Refused::Conflict);
+        }
         // The real one is bound by name: the API server takes it also where no such node is.
         let uid = self.store.new_uid();
         let pod = Pod {
