@@ -66,6 +66,9 @@ struct Args {
     /// Go on for so long instead of counting seeds
     #[arg(long)]
     hours: Option<f64>,
+    /// Measure how many seeds of ten nodes one core does in a second
+    #[arg(long)]
+    bench: bool,
     /// List the scenarios
     #[arg(long)]
     list: bool,
@@ -110,6 +113,9 @@ fn main() -> ExitCode {
             let _ = writeln!(out, "{:<28} {}", scenario.name, scenario.summary);
         }
         return ExitCode::SUCCESS;
+    }
+    if args.bench {
+        return bench(&args);
     }
     if args.seed.is_some() || args.clean || args.crash.is_some() {
         return one(&args);
@@ -158,6 +164,42 @@ fn one(args: &Args) -> ExitCode {
     }
 }
 
+/// Time this thread was on a processor: others may be busy with something else meanwhile. Nothing where nobody counts it.
+fn on_processor() -> Option<Duration> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    let nanos = text.split_whitespace().next()?.parse().ok()?;
+    Some(Duration::from_nanos(nanos))
+}
+
+/// Ten nodes, every actor and every rule, in one thread.
+fn bench(args: &Args) -> ExitCode {
+    let Some(scenario) = named("ten-nodes") else {
+        return ExitCode::FAILURE;
+    };
+    let (started, before) = (Instant::now(), on_processor());
+    let mut tally = Tally::default();
+    for seed in args.from..args.from + args.seeds {
+        let options = options(args, seed, scenario);
+        tally.take(&options, &run(&options));
+    }
+    let took = match (before, on_processor()) {
+        (Some(before), Some(after)) => after - before,
+        _ => started.elapsed(),
+    };
+    #[allow(clippy::cast_precision_loss, reason = "rates for people")]
+    let (seeds, events, decisions) = (tally.seeds as f64, tally.events as f64, tally.decisions as f64);
+    let _ = writeln!(
+        std::io::stdout(),
+        "{:.0} seeds/s per core at ten nodes ({:.0} events and {:.0} decisions each; {} seeds, {} broken)",
+        seeds / took.as_secs_f64(),
+        events / seeds,
+        decisions / seeds,
+        tally.seeds,
+        tally.failed.len()
+    );
+    ExitCode::SUCCESS
+}
+
 /// Seeds go through the scenarios in turn.
 fn scenario_of(seed: u64) -> &'static Scenario {
     let many = u64::try_from(all().len()).unwrap_or(1);
@@ -169,6 +211,7 @@ struct Tally {
     seeds: u64,
     events: u64,
     requests: u64,
+    decisions: u64,
     ends: BTreeMap<(&'static str, String), u64>,
     judged: [u64; 13],
     failed: Vec<Options>,
@@ -178,6 +221,7 @@ impl Tally {
     fn take(&mut self, options: &Options, outcome: &Outcome) {
         self.seeds += 1;
         self.events += outcome.events;
+        self.decisions += outcome.decisions;
         self.requests += u64::try_from(outcome.requests).unwrap_or_default();
         for end in &outcome.ends {
             *self.ends.entry((options.scenario.name, end.clone())).or_default() += 1;
@@ -240,9 +284,10 @@ fn report(args: &Args, tally: &Tally, took: Duration, threads: usize) -> ExitCod
     let _ = writeln!(out, "\nrules judged  {}", judged.join(" "));
     let _ = writeln!(
         out,
-        "{} seeds in {seconds:.1} s on {threads} threads: {rate:.0} seeds/s; {} events, {} requests; {} broken",
+        "{} seeds in {seconds:.1} s on {threads} threads: {rate:.0} seeds/s; {} events, {} decisions, {} requests; {} broken",
         tally.seeds,
         tally.events,
+        tally.decisions,
         tally.requests,
         tally.failed.len()
     );

@@ -2,12 +2,25 @@
 //! measured on real ones: a kubelet of another minor restarts every static pod while the Node still says Ready, an API server is
 //! ready only with its local etcd, and containers survive their runtime's and their kubelet's restart.
 
+use std::sync::Arc;
+
 use afloat_node::flags::{minor, numbers, removed_in};
 use afloat_node::host::{EtcdStatus, Signal, UnitState};
 use afloat_node::paths;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{SimHost, Unit, seconds};
+
+/// Where the manifests of [`paths::PARTS`] lie, in the same order; asked for at every tick.
+const MANIFESTS: [(&str, &str); 4] = [
+    (
+        "kube-controller-manager",
+        "/etc/kubernetes/manifests/kube-controller-manager.yaml",
+    ),
+    ("kube-scheduler", "/etc/kubernetes/manifests/kube-scheduler.yaml"),
+    ("kube-apiserver", "/etc/kubernetes/manifests/kube-apiserver.yaml"),
+    ("etcd", "/etc/kubernetes/manifests/etcd.yaml"),
+];
 
 /// A kubelet that runs.
 #[derive(Clone, Debug)]
@@ -27,7 +40,7 @@ impl Kubelet {
 #[derive(Clone, Debug)]
 pub struct Part {
     /// Tag of its image.
-    version: String,
+    version: Arc<str>,
     manifest: String,
     started: Timestamp,
     ready: Timestamp,
@@ -46,7 +59,7 @@ impl Part {
 pub struct StaticPart {
     pub name: &'static str,
     /// Tag of its image.
-    pub version: String,
+    pub version: Arc<str>,
     pub ready: bool,
     pub started_at: Timestamp,
 }
@@ -145,8 +158,8 @@ impl SimHost {
         if !looks || self.unit_state(paths::CONTAINERD_UNIT) != UnitState::Active {
             return;
         }
-        for name in paths::PARTS {
-            let Some(manifest) = self.disk.text(&paths::manifest(name)) else {
+        for (name, path) in MANIFESTS {
+            let Some(manifest) = self.disk.text(path) else {
                 self.parts.remove(name);
                 continue;
             };
@@ -155,7 +168,7 @@ impl SimHost {
             }
             let version = manifest.lines().next().and_then(|line| line.rsplit(':').next());
             let part = Part {
-                version: version.unwrap_or_default().to_owned(),
+                version: Arc::from(version.unwrap_or_default()),
                 manifest: manifest.to_owned(),
                 started: now,
                 ready: now + warm_up(name),
@@ -167,10 +180,8 @@ impl SimHost {
 
     fn is_ready(&self, name: &str) -> bool {
         self.parts.get(name).is_some_and(|part| {
-            let broken = self
-                .faults
-                .broken_parts
-                .contains(&(name.to_owned(), part.version.clone()));
+            let mut broken = self.faults.broken_parts.iter();
+            let broken = broken.any(|(broken, version)| broken == name && **version == *part.version);
             part.ready <= self.now && part.ends.is_none() && !broken
         })
     }
@@ -183,7 +194,7 @@ impl SimHost {
 
     /// Whether this node's API server answers `/readyz` with ok.
     pub fn api_server_ready(&self) -> bool {
-        let local_etcd = self.disk.get(&paths::manifest("etcd")).is_some();
+        let local_etcd = self.disk.get(MANIFESTS[3].1).is_some();
         self.is_ready("kube-apiserver") && (!local_etcd || self.etcd_healthy())
     }
 
@@ -213,7 +224,7 @@ impl SimHost {
     pub fn static_parts(&self) -> Vec<StaticPart> {
         let parts = self.parts.iter().map(|(name, part)| StaticPart {
             name,
-            version: part.version.clone(),
+            version: Arc::clone(&part.version),
             ready: if *name == "kube-apiserver" {
                 self.api_server_ready()
             } else {
@@ -250,7 +261,7 @@ impl SimHost {
     }
 
     pub(super) fn etcd_status(&self) -> EtcdStatus {
-        let tag = self.parts.get("etcd").map_or("", |part| part.version.as_str());
+        let tag = self.parts.get("etcd").map_or("", |part| &*part.version);
         let version = numbers(tag).iter().map(u32::to_string).collect::<Vec<_>>();
         EtcdStatus {
             healthy: self.etcd_healthy(),

@@ -278,7 +278,7 @@ impl Attempt {
                     "etcd" => super::etcd_tag(target),
                     _ => target,
                 };
-                assert_eq!(part.version, tag, "{case:?} {}", part.name);
+                assert_eq!(&*part.version, tag, "{case:?} {}", part.name);
                 assert!(part.ready, "{case:?} {}", part.name);
             }
             assert_eq!(self.host.shared.get().kubernetes_version, target, "{case:?}");

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use afloat_api::labels;
 use afloat_core::KubernetesVersion;
 use afloat_core::view::{
-    Component, Key, Labels, Node, NodeName, Operator, Pod, PodBudget, PodPhase, PodShape, PodTerm, Ready, Requirement,
-    Resources, Revision, Selector, Toleration,
+    Key, Labels, Node, NodeName, Operator, Pod, PodBudget, PodPhase, PodShape, PodTerm, Ready, Requirement, Resources,
+    Revision, Selector, Toleration,
 };
 
 use super::machine::{Machine, Place};
@@ -52,6 +52,7 @@ impl World {
             address: address.clone(),
             shared: self.shared.clone(),
             now: self.now,
+            far: self.far,
         };
         let machine = Machine::new(node_name.clone(), uid.clone(), control_plane, version, place);
         let node = Node {
@@ -96,13 +97,10 @@ impl World {
         node
     }
 
-    /// The oldest API server there is: what a machine that joins now is made for.
-    pub fn oldest_api_server(&self) -> KubernetesVersion {
-        let versions = self.machines.values().filter_map(|machine| {
-            let part = machine.facts.part(Component::ApiServer)?;
-            part.version.clone()
-        });
-        versions.min().unwrap_or_else(default_version)
+    /// The oldest kubelet there is: what a machine that joins now has as well, or the way back would be closed.
+    pub fn oldest_kubelet(&self) -> KubernetesVersion {
+        let versions = self.machines.values().map(|machine| &machine.facts.kubelet_version);
+        versions.min().cloned().unwrap_or_else(default_version)
     }
 
     /// Adds a workload with its pods placed and ready, and its budget.

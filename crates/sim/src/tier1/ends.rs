@@ -134,9 +134,15 @@ fn not_at_target(world: &World, upgrade: &ClusterUpgrade) -> Option<String> {
     None
 }
 
-/// A person had it undone.
+/// A person had it undone, whatever has become of the object since.
 fn undone(world: &World, machine: &super::machine::Machine) -> bool {
-    world.store.node_upgrades.values().any(|upgrade| {
+    let mut states = world
+        .store
+        .node_upgrades
+        .changes()
+        .iter()
+        .filter_map(|change| change.after.as_ref());
+    states.any(|upgrade| {
         let status = upgrade.status.as_ref();
         upgrade.spec.node.uid == machine.node_uid.as_str()
             && status.is_some_and(|status| status.state == Some(NodeState::RolledBack))
@@ -210,6 +216,10 @@ fn left_behind(world: &mut World) {
     for node in world.store.nodes.values() {
         if let Some(by) = &node.cordoned_by
             && !given_up(world, node.uid.as_str())
+            && !world
+                .machines
+                .get(&node.name)
+                .is_some_and(|machine| machine.facts.working)
             && !going_on.iter().chain(&alone).any(|uid| uid == by.as_str())
         {
             left = Some(format!(

@@ -91,6 +91,8 @@ pub struct Machine {
     pub facts: Facts,
     /// How many more pulls of an image fail.
     pub pull_fails: u32,
+    /// The version of its kubelet as it was last read.
+    kubelet_text: String,
     host: SimHost,
     engine: Engine,
     engine_down_until: Millis,
@@ -98,10 +100,15 @@ pub struct Machine {
     pub wake_at: Option<Millis>,
 }
 
-/// Everything machines are upgraded with here; made once, shared by all.
-fn bundle() -> &'static Bundle {
-    static BUNDLE: OnceLock<Bundle> = OnceLock::new();
-    BUNDLE.get_or_init(|| Bundle::of(&["v1.34.4", "v1.35.4", "v1.36.1", "v1.36.3", "v1.37.2", "v1.38.1"]))
+/// What machines are upgraded with here; made once, shared by all.
+fn bundle(far: bool) -> &'static Bundle {
+    static NEAR: OnceLock<Bundle> = OnceLock::new();
+    static FAR: OnceLock<Bundle> = OnceLock::new();
+    if far {
+        FAR.get_or_init(|| Bundle::of(&["v1.36.3", "v1.37.2", "v1.38.1"]))
+    } else {
+        NEAR.get_or_init(|| Bundle::of(&["v1.36.3"]))
+    }
 }
 
 impl Machine {
@@ -116,7 +123,7 @@ impl Machine {
             address: place.address,
             version: version.to_string(),
         };
-        let host = SimHost::new(machine, bundle(), place.shared, stamp(place.now));
+        let host = SimHost::new(machine, bundle(place.far), place.shared, stamp(place.now));
         let facts = Facts {
             powered: true,
             kubelet: true,
@@ -135,6 +142,7 @@ impl Machine {
             tasks: BTreeMap::new(),
             facts,
             pull_fails: 0,
+            kubelet_text: String::new(),
             host,
             engine: Engine::default(),
             engine_down_until: 0,
@@ -148,9 +156,15 @@ impl Machine {
     pub fn observe(&mut self) {
         let host = &self.host;
         let powered = !host.is_down();
-        let version = host.kubelet_version().and_then(|version| version.parse().ok());
+        let version = host.kubelet_version().filter(|version| *version != self.kubelet_text);
+        let version = version.map(|version| {
+            version.clone_into(&mut self.kubelet_text);
+            version.parse().ok()
+        });
+        let version = version.flatten();
         let runtime = host.runtime_version().unwrap_or_default();
-        let mut parts: Vec<Part> = host.static_parts().iter().map(seen_part).collect();
+        let known = &self.facts.parts;
+        let mut parts: Vec<Part> = host.static_parts().iter().map(|part| seen_part(part, known)).collect();
         for part in &self.facts.parts {
             if !parts.iter().any(|here| here.component == part.component) {
                 // Ended: what it was is known, and that it is not there.
@@ -326,9 +340,11 @@ pub struct Place {
     pub address: String,
     pub shared: Shared,
     pub now: Millis,
+    /// Its bundle brings versions beyond the next.
+    pub far: bool,
 }
 
-fn seen_part(part: &host::StaticPart) -> Part {
+fn seen_part(part: &host::StaticPart, known: &[Part]) -> Part {
     let component = match part.name {
         "etcd" => Component::Etcd,
         "kube-apiserver" => Component::ApiServer,
@@ -337,10 +353,18 @@ fn seen_part(part: &host::StaticPart) -> Part {
         "kube-vip" => Component::KubeVip,
         _ => Component::Other,
     };
+    // Looked at thousands of times, and another one a few times.
+    let same = known
+        .iter()
+        .find(|known| known.component == component && known.tag == part.version);
+    let (tag, version) = match same {
+        Some(known) => (Arc::clone(&known.tag), known.version.clone()),
+        None => (Arc::clone(&part.version), part.version.parse().ok()),
+    };
     Part {
         component,
-        tag: Arc::from(part.version.as_str()),
-        version: part.version.parse().ok(),
+        tag,
+        version,
         running: true,
         ready: part.ready,
         started_at: millis(part.started_at),

@@ -64,6 +64,7 @@ pub struct Outcome {
     pub ends: Vec<String>,
     pub simulated: Millis,
     pub events: u64,
+    pub decisions: u64,
     /// Requests of the operator.
     pub requests: usize,
     pub revision: u64,
@@ -92,6 +93,7 @@ pub fn run(options: &Options) -> Outcome {
         ends: super::ends::words(&world),
         simulated: world.now,
         events: world.events,
+        decisions: world.decisions,
         requests: world.requests,
         revision: world.store.revision(),
         faults: std::mem::take(&mut world.plan.faults),
@@ -109,6 +111,7 @@ fn prepare(options: &Options) -> World {
     let mut setup = Setup::new(&mut world);
     (options.scenario.build)(&mut setup);
     let (upgrades, workers) = setup.finish();
+    world.whole_at = world.store.revision();
     let machines = world.machines.len();
     if options.clean {
         world.plan.calm_at = options.scenario.calm_after;

@@ -26,8 +26,10 @@ pub fn advance(
         return;
     }
     cursors[kind.index()] = upto;
-    if kind == KindName::Node {
-        view.nodes_as_of = Revision(revision_at(store, kind, upto));
+    match kind {
+        KindName::Node => view.nodes_as_of = Revision(revision_at(store, kind, upto)),
+        KindName::NodeUpgrade => view.node_upgrades_as_of = Revision(revision_at(store, kind, upto)),
+        _ => {}
     }
     match kind {
         KindName::Node => each(store.nodes.changes(), from, upto, |change| {
@@ -76,6 +78,41 @@ pub fn advance(
         }),
         _ => own_kinds(view, store, kind, (from, upto), changed),
     }
+}
+
+/// Reads all objects of a kind as they were at a revision. The newest state is at hand; any other is what came of the changes.
+pub fn list(view: &mut View, store: &Store, cursors: &mut Cursors, kind: KindName, revision: u64) {
+    let upto = length_at(store, kind, revision);
+    if upto < length(store, kind) {
+        return advance(view, store, cursors, kind, upto, &mut Vec::new());
+    }
+    cursors[kind.index()] = upto;
+    let as_of = Revision(revision_at(store, kind, upto));
+    match kind {
+        KindName::Node => {
+            view.nodes_as_of = as_of;
+            view.nodes.extend(shared(store.nodes.iter()));
+        }
+        KindName::Pod => store.pods.values().for_each(|pod| view.put_pod(Arc::clone(pod))),
+        KindName::Budget => view.budgets.extend(shared(store.budgets.iter())),
+        KindName::Workload => view.workloads.extend(shared(store.workloads.iter())),
+        KindName::Lock => view.lock = store.locks.values().next().map(|lock| Lock::clone(lock)),
+        KindName::Upgrade => view.upgrades.extend(shared(store.upgrades.iter())),
+        KindName::ControlPlane => view.control_planes.extend(shared(store.control_planes.iter())),
+        KindName::Workers => view.workers.extend(shared(store.workers.iter())),
+        KindName::NodeUpgrade => {
+            view.node_upgrades_as_of = as_of;
+            for (key, upgrade) in shared(store.node_upgrades.iter()) {
+                view.put_node_upgrade(key, upgrade);
+            }
+        }
+    }
+}
+
+fn shared<'a, K: Clone + 'a, O: 'a>(
+    objects: impl Iterator<Item = (&'a K, &'a Arc<O>)>,
+) -> impl Iterator<Item = (K, Arc<O>)> {
+    objects.map(|(key, object)| (key.clone(), Arc::clone(object)))
 }
 
 fn own_kinds(view: &mut View, store: &Store, kind: KindName, range: (usize, usize), changed: &mut Vec<Changed>) {

@@ -35,6 +35,8 @@ pub enum OperatorEvent {
     Sync,
     /// API servers, etcd and gates are probed.
     Probe,
+    /// What has queued up is decided on.
+    Turns,
     /// The time a decision named has come.
     Again(Subject),
     /// The next action of a turn.
@@ -60,6 +62,7 @@ pub struct Operator {
     again: BTreeMap<Subject, Millis>,
     failures: BTreeMap<Subject, u32>,
     sync_planned: bool,
+    turns_planned: bool,
     pub bug: Option<Bug>,
 }
 
@@ -76,6 +79,7 @@ impl Operator {
             again: BTreeMap::new(),
             failures: BTreeMap::new(),
             sync_planned: false,
+            turns_planned: false,
             bug,
         }
     }
@@ -213,6 +217,10 @@ impl World {
             OperatorEvent::Probe => {
                 let changed = self.probe(index);
                 self.take_changes(index, &changed);
+                self.plan_turns(index);
+            }
+            OperatorEvent::Turns => {
+                self.operators[index].turns_planned = false;
                 self.begin_turns(index);
             }
             OperatorEvent::Again(subject) => {
@@ -220,7 +228,7 @@ impl World {
                 if operator.again.get(&subject).is_some_and(|at| *at <= self.now) {
                     operator.again.remove(&subject);
                     operator.queue.insert(subject);
-                    self.begin_turns(index);
+                    self.plan_turns(index);
                 }
             }
             OperatorEvent::Act(subject) => self.act_on(index, &subject),
@@ -240,7 +248,7 @@ impl World {
             );
             return;
         }
-        let revision = self.store.revision().saturating_sub(back);
+        let revision = self.store.revision().saturating_sub(back).max(self.whole_at);
         let bug = self.operators[index].bug;
         let incarnation = self.operators[index].incarnation;
         let mut operator = Operator::new(bug);
@@ -249,17 +257,8 @@ impl World {
         operator.view.home = Arc::clone(&self.home);
         operator.view.images = self.images.clone();
         operator.view.kubeadm_config = Some(Arc::from("clusterName: sim\n"));
-        let mut changed = Vec::new();
         for kind in KindName::ALL {
-            let upto = feed::length_at(&self.store, kind, revision);
-            feed::advance(
-                &mut operator.view,
-                &self.store,
-                &mut operator.cursors,
-                kind,
-                upto,
-                &mut changed,
-            );
+            feed::list(&mut operator.view, &self.store, &mut operator.cursors, kind, revision);
         }
         operator
             .queue
@@ -333,7 +332,7 @@ impl World {
             self.plan_sync(index, after);
         }
         self.take_changes(index, &changed);
-        self.begin_turns(index);
+        self.plan_turns(index);
     }
 
     fn take_changes(&mut self, index: usize, changed: &[Changed]) {

@@ -9,10 +9,25 @@ use super::execute::Executor;
 use super::{OperatorEvent, TURNS, Turn, feed};
 use crate::tier1::rules::Seen;
 use crate::tier1::store::{KindName, Refused, Writer};
-use crate::tier1::time::{MINUTE, millis, stamp};
+use crate::tier1::time::{MINUTE, Millis, millis, stamp};
 use crate::tier1::world::{Event, RequestFault, World};
 
+/// How long after a change it is decided what follows from it, at most: what comes in between is decided on at once.
+const SOON: Millis = 20;
+
 impl World {
+    /// Decides a little later on what has queued up.
+    pub(super) fn plan_turns(&mut self, index: usize) {
+        let operator = &self.operators[index];
+        if operator.turns_planned || operator.queue.is_empty() || !operator.alive {
+            return;
+        }
+        let incarnation = operator.incarnation;
+        self.operators[index].turns_planned = true;
+        let after = self.some(0, SOON);
+        self.later(after, Event::Operator(index, incarnation, OperatorEvent::Turns));
+    }
+
     pub(super) fn begin_turns(&mut self, index: usize) {
         loop {
             let operator = &mut self.operators[index];
@@ -37,6 +52,7 @@ impl World {
         let distorted = operator.bug.and_then(|bug| bug.distort_view(&operator.view));
         let view = distorted.as_ref().unwrap_or(&operator.view);
         let mut decision = decide(view, &subject, now);
+        self.decisions += 1;
         if let Some(bug) = operator.bug {
             bug.distort_decision(&mut decision, &operator.view, &mut self.rng);
         }
@@ -162,6 +178,6 @@ impl World {
             let again = OperatorEvent::Again(subject.clone());
             self.queue.push(at, Event::Operator(index, incarnation, again));
         }
-        self.begin_turns(index);
+        self.plan_turns(index);
     }
 }

@@ -106,6 +106,11 @@ impl Rules {
         {
             return;
         }
+        // Nor is one that was begun, and that a person has uncordoned in between.
+        let state = upgrade.as_ref().and_then(|upgrade| upgrade.status.as_ref()?.state);
+        if matches!(state.map(rank), Some(4..8)) {
+            return;
+        }
         // Rule 6.
         self.judge(6);
         let paused = self.nodes.get(&node.name).and_then(|memory| memory.paused_since);

@@ -27,6 +27,7 @@ pub(super) static SHAPES: &[Scenario] = &[
         SUCCEEDED,
         0,
         |setup| {
+            setup.world.far = true;
             setup.cluster(3, 3, FROM);
             setup.workloads();
             setup.upgrade("v1.38.1", |_| {});
@@ -38,6 +39,7 @@ pub(super) static SHAPES: &[Scenario] = &[
         SUCCEEDED,
         0,
         |setup| {
+            setup.world.far = true;
             setup.cluster(3, 3, FROM);
             setup.workloads();
             setup.upgrade("v1.37.2", |spec| {

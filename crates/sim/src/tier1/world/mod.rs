@@ -116,6 +116,10 @@ pub struct World {
     pub vip_holder: Option<NodeName>,
     /// Budgets that no controller ever frees.
     pub frozen_budgets: BTreeSet<Key>,
+    /// The revision the cluster was whole at: no view is older.
+    pub whole_at: u64,
+    /// The upgrade is to a version beyond the next.
+    pub far: bool,
     pub calm: bool,
     pub last_operator_write: Millis,
     /// How many mutating requests the operator has made so far.
@@ -124,6 +128,7 @@ pub struct World {
     pub requests: usize,
     pub trace: Option<String>,
     pub events: u64,
+    pub decisions: u64,
     waiting_for_api: Vec<Event>,
     schedule_planned: bool,
     budgets_planned: bool,
@@ -154,12 +159,15 @@ impl World {
             gates: BTreeMap::new(),
             vip_holder: None,
             frozen_budgets: BTreeSet::new(),
+            whole_at: 0,
+            far: false,
             calm: false,
             last_operator_write: 0,
             operator_writes: 0,
             requests: 0,
             trace: None,
             events: 0,
+            decisions: 0,
             waiting_for_api: Vec::new(),
             schedule_planned: false,
             budgets_planned: false,

@@ -189,7 +189,7 @@ impl World {
 
     fn add_worker(&mut self, name: &NodeName) {
         if self.store.nodes.get(name).is_none() {
-            let version = self.oldest_api_server();
+            let version = self.oldest_kubelet();
             self.add_node(name.as_str(), false, "zone-a", &version, Writer::Person);
         }
     }
