@@ -1,12 +1,14 @@
 # Every task a person runs, a line of help each: `make` alone lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run build static test check lint fmt unit components lab-components lab-up lab-down lab-status lab-exec lab-probe conformance generate bench sim trials soak-sim fuzz advisories clean
+.PHONY: help run build static test check lint fmt unit components lab-components lab-up lab-down lab-status lab-exec lab-probe e2e-smoke conformance generate bench sim trials soak-sim fuzz advisories clean
 
 TOOLS := $(or $(AFLOAT_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/afloat)/tools/bin
 export PATH := $(TOOLS):$(PATH)
 HOST_TARGET = $(shell rustc --version --verbose | sed -n 's/^host: //p')
 
+# The afloat that is tested is the one that is shipped: one file that needs nothing of its machine.
+E2E = AFLOAT_STATIC="$$($(MAKE) --no-print-directory static | tail -n 1)" cargo nextest run --package afloat-e2e --no-capture
 LAB_RUN = cargo run --quiet --package afloat-lab --bin lab -- --name $(or $(LAB),main)
 
 help: ## List the tasks
@@ -31,7 +33,7 @@ test: ## Everything that must hold: lints, licences, tests, real components, con
 	cargo deny --log-level error check bans licenses sources
 	cargo xtask components
 	cargo clippy --workspace --all-targets -- -D warnings
-	cargo nextest run --workspace
+	cargo nextest run --workspace --exclude afloat-e2e
 
 check: lint unit ## The quick half of `test`: lints and the tests that need no real components (3 minutes)
 
@@ -46,7 +48,7 @@ fmt: ## Format the code
 
 unit: ## Tests that need nothing but Rust
 	@tools/ensure cargo cc nextest
-	cargo nextest run --workspace --exclude afloat-conformance --exclude afloat-realparts --filterset 'not binary(real_registry)'
+	cargo nextest run --workspace --exclude afloat-conformance --exclude afloat-e2e --exclude afloat-realparts --filterset 'not binary(real_registry)'
 
 components: ## Build the real etcd, kube-apiserver, kubectl, ... into the cache (10 minutes, once)
 	@tools/ensure cargo cc go
@@ -71,6 +73,10 @@ lab-exec: ## Run something inside a machine (NODE=cp-1 CMD="journalctl -u kubele
 
 lab-probe: ## Count failed requests from everywhere for SECONDS=30
 	@$(LAB_RUN) probe --seconds $(or $(SECONDS),30)
+
+e2e-smoke: lab-components ## One real control-plane node upgraded in place by Afloat, installed from its manifests (4 minutes; as root)
+	@tools/ensure cargo cc lab nextest
+	$(E2E) --test smoke
 
 conformance: ## Compare the embedded API server with the real one (ARGS="--sequences 5000" for more)
 	@tools/ensure cargo cc go setpriv

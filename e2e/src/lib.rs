@@ -1,0 +1,9 @@
+//! A site: a lab of real machines with Afloat installed in it, as an administrator without a way out would: a bundle made of files,
+//! pushed to the site's registry, the kinds and the manifests applied. The tests beside it upgrade such sites and break them.
+//! What a lab is lives in `afloat-lab`, which knows nothing of Afloat.
+
+mod error;
+mod site;
+
+pub use error::Error;
+pub use site::{Followed, Site};

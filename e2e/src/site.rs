@@ -1,0 +1,328 @@
+//! Setting up a site and asking it how it is: bundle, registry, manifests; then `afloat` as a person would use it.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use afloat_lab::{Lab, Progress, Release, Spec, write_parts};
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+use crate::Error;
+
+/// The namespace Afloat runs in.
+const HOME: &str = "afloat-system";
+/// An operator is up by then, also on two busy cores.
+const INSTALLED_WITHIN: Duration = Duration::from_mins(4);
+/// The name of the image in the manifests.
+const PLACEHOLDER: &str = "image: afloat:latest";
+
+/// A lab with Afloat in it; it ends when this is dropped.
+#[derive(Debug)]
+pub struct Site {
+    pub lab: Lab,
+    afloat: PathBuf,
+    to: String,
+}
+
+/// How `afloat upgrade` ended, and all it said.
+#[derive(Debug)]
+pub struct Followed {
+    pub exit_code: Option<i32>,
+    pub said: String,
+    pub took: Duration,
+}
+
+impl Site {
+    /// Brings up the machines, makes and pushes the bundle of `to`, and installs Afloat.
+    pub fn up(spec: &Spec, to: &str) -> Result<Self, Error> {
+        let afloat = std::env::var_os("AFLOAT_STATIC")
+            .map(PathBuf::from)
+            .filter(|path| path.is_file());
+        let afloat = afloat.ok_or(Error::NoBinary)?;
+        let site = Self {
+            lab: Lab::up(spec)?,
+            afloat,
+            to: to.to_owned(),
+        };
+        site.kubectl(&["create", "namespace", HOME])?;
+        let image = site.publish()?;
+        site.install(&image)?;
+        Ok(site)
+    }
+
+    /// Makes the bundle, checks it, pushes it, and tells the operator of it. Answers with the image.
+    fn publish(&self) -> Result<String, Error> {
+        let folder = self.lab.folder().join("bundle");
+        let parts = folder.join("parts");
+        fs::create_dir_all(&folder).map_err(Error::file(&folder))?;
+        write_parts(&Release::of(&self.to)?, &parts, &Progress::new(true))?;
+        let text = |path: &Path| path.display().to_string();
+        let (layout, key) = (text(&folder.join("layout")), text(&folder.join("release")));
+        let (private, public) = (format!("{key}.key"), format!("{key}.pub"));
+        let image = format!("{}/afloat/bundle:{}", self.lab.registry(), self.to);
+        let afloat = text(&self.afloat);
+        for words in [
+            &["bundle", "keygen", &key][..],
+            &[
+                "bundle",
+                "create",
+                "-d",
+                &layout,
+                "--from",
+                &text(&parts),
+                "--afloat",
+                &afloat,
+                "--key",
+                &private,
+            ],
+            &["bundle", "verify", &layout, "--key", &public],
+            &[
+                "bundle",
+                "push",
+                &layout,
+                &image,
+                "--plain-http",
+                "--key",
+                &public,
+                "--publish",
+            ],
+        ] {
+            self.afloat(words)?;
+        }
+        // A gigabyte that the registry has by now.
+        fs::remove_dir_all(&parts).map_err(Error::file(&parts))?;
+        self.kubectl(&[
+            "-n",
+            HOME,
+            "create",
+            "configmap",
+            "afloat-bundle-key",
+            &format!("--from-file=key={public}"),
+        ])?;
+        Ok(image)
+    }
+
+    /// Applies the kinds and the manifests as they are, but for the image.
+    fn install(&self, image: &str) -> Result<(), Error> {
+        let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy");
+        let crds = deploy.join("crds").display().to_string();
+        self.kubectl(&["apply", "--server-side", "-f", &crds])?;
+        let manifest = deploy.join("install/afloat.yaml");
+        let text = fs::read_to_string(&manifest).map_err(Error::file(&manifest))?;
+        if !text.contains(PLACEHOLDER) {
+            return Err(Error::Unexpected(
+                manifest.display().to_string(),
+                "it names no image afloat:latest".to_owned(),
+            ));
+        }
+        let named = self.lab.folder().join("afloat.yaml");
+        fs::write(&named, text.replace(PLACEHOLDER, &format!("image: {image}"))).map_err(Error::file(&named))?;
+        self.kubectl(&[
+            "apply",
+            "--server-side",
+            "--force-conflicts",
+            "-f",
+            &named.display().to_string(),
+        ])?;
+        let within = format!("--timeout={}s", INSTALLED_WITHIN.as_secs());
+        let mut rollout = self.lab.kubectl_command()?;
+        rollout.args(["-n", HOME, "rollout", "status", "deployment/afloat", &within]);
+        finished(
+            "rollout of the operator",
+            &rollout.output().map_err(Error::file(Path::new("kubectl")))?,
+        )
+        .map(drop)
+    }
+
+    pub fn kubectl(&self, words: &[&str]) -> Result<String, Error> {
+        Ok(self.lab.kubectl(words.iter().copied())?)
+    }
+
+    pub fn object(&self, words: &[&str]) -> Result<Value, Error> {
+        let text = self.kubectl(&[words, &["-o", "json"]].concat())?;
+        serde_json::from_str(&text).map_err(|error| Error::Unexpected(words.join(" "), error.to_string()))
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = self.lab.command(&self.afloat.display().to_string());
+        command.args(words);
+        command
+    }
+
+    /// `afloat` as a person at this site; what it says when it ends well.
+    pub fn afloat(&self, words: &[&str]) -> Result<String, Error> {
+        let output = self.command(words).output().map_err(Error::file(&self.afloat))?;
+        finished(&words.join(" "), &output)
+    }
+
+    /// `afloat upgrade`, followed to its end, whatever that is.
+    pub fn upgrade(&self, further: &[&str]) -> Result<Followed, Error> {
+        let begun = Instant::now();
+        let words = [
+            &[
+                "upgrade",
+                "--to",
+                &self.to,
+                "--yes",
+                "--delete-emptydir-data",
+                "--evict-unmanaged",
+            ],
+            further,
+        ]
+        .concat();
+        let output = self.command(&words).output().map_err(Error::file(&self.afloat))?;
+        Ok(Followed {
+            exit_code: output.status.code(),
+            took: begun.elapsed(),
+            said: said(&output),
+        })
+    }
+
+    /// Every node with its version, and what is wrong with it now that all is over.
+    pub fn left_behind(&self) -> Result<Vec<String>, Error> {
+        let mut wrong = Vec::new();
+        for node in list(&self.object(&["get", "nodes"])?) {
+            let name = text(node, "/metadata/name");
+            let version = text(node, "/status/nodeInfo/kubeletVersion");
+            if version != self.to {
+                wrong.push(format!("{name} is at {version}"));
+            }
+            if node["spec"]["unschedulable"] == true {
+                wrong.push(format!("{name} is cordoned"));
+            }
+            let annotations = node["metadata"]["annotations"].as_object();
+            let ours = annotations
+                .into_iter()
+                .flatten()
+                .filter(|(key, _)| key.contains("afloat.dev/"));
+            wrong.extend(ours.map(|(key, _)| format!("{name} keeps {key}")));
+        }
+        for pod in list(&self.object(&["-n", HOME, "get", "pods"])?) {
+            if text(pod, "/metadata/labels/app.kubernetes.io~1name") != "afloat-operator" {
+                wrong.push(format!("pod {} is left", text(pod, "/metadata/name")));
+            }
+        }
+        Ok(wrong)
+    }
+
+    /// Waits until everything in `kube-system` is ready at the new version.
+    pub fn settled(&self, within: Duration) -> Result<(), Error> {
+        let begun = Instant::now();
+        loop {
+            let pods = self.object(&["-n", "kube-system", "get", "pods"]);
+            let unready: Vec<String> = match &pods {
+                Ok(pods) => list(pods)
+                    .iter()
+                    .filter(|pod| !ready(pod))
+                    .map(|pod| text(pod, "/metadata/name"))
+                    .collect(),
+                Err(error) => vec![error.to_string()],
+            };
+            if unready.is_empty() {
+                return Ok(());
+            }
+            if begun.elapsed() > within {
+                return Err(Error::Waited {
+                    what: "every pod of kube-system ready".to_owned(),
+                    seconds: within.as_secs(),
+                    last: unready.join(", "),
+                });
+            }
+            thread::sleep(Duration::from_secs(1));
+        }
+    }
+
+    /// Steps and durations of every node, for the table of a run.
+    pub fn table(&self) -> Result<String, Error> {
+        let mut table = String::new();
+        for upgrade in list(&self.object(&["-n", HOME, "get", "nodekubeadmupgrades"])?) {
+            let _ = writeln!(
+                table,
+                "{:<8} {}",
+                text(upgrade, "/spec/node/name"),
+                text(upgrade, "/status/state")
+            );
+            for step in upgrade["status"]["steps"].as_array().into_iter().flatten() {
+                let _ = writeln!(
+                    table,
+                    "    {:<12} {:<10} {} → {}  {}",
+                    text(step, "/name"),
+                    text(step, "/state"),
+                    text(step, "/startedAt"),
+                    text(step, "/finishedAt"),
+                    text(step, "/message"),
+                );
+            }
+        }
+        Ok(table)
+    }
+
+    /// The digest of a file inside a machine.
+    pub fn digest(&self, machine: &str, path: &str) -> Result<String, Error> {
+        let outside = self.lab.machine(machine)?.seen_from_outside(path);
+        let content = fs::read(&outside).map_err(Error::file(&outside))?;
+        Ok(Sha256::digest(content).iter().fold(String::new(), |mut hex, byte| {
+            let _ = write!(hex, "{byte:02x}");
+            hex
+        }))
+    }
+
+    /// What would help to find out why a run failed.
+    pub fn diagnosis(&self) -> String {
+        let ask = |words: &[&str]| self.kubectl(words).unwrap_or_else(|error| error.to_string());
+        [
+            ask(&["get", "nodes", "-o", "wide"]),
+            ask(&[
+                "-n",
+                HOME,
+                "get",
+                "clusterupgrades,nodekubeadmupgrades,pods",
+                "-o",
+                "wide",
+            ]),
+            ask(&["-n", HOME, "logs", "deployment/afloat", "--all-pods=true", "--tail=60"]),
+            self.afloat(&["explain"]).unwrap_or_else(|error| error.to_string()),
+        ]
+        .join("\n")
+    }
+}
+
+fn said(output: &Output) -> String {
+    let both = [&output.stdout[..], &output.stderr[..]].concat();
+    String::from_utf8_lossy(&both).into_owned()
+}
+
+fn finished(words: &str, output: &Output) -> Result<String, Error> {
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    Err(Error::Failed {
+        words: words.to_owned(),
+        status: output.status.to_string(),
+        said: said(output),
+    })
+}
+
+fn list(value: &Value) -> &[Value] {
+    value["items"].as_array().map_or(&[], Vec::as_slice)
+}
+
+fn text(value: &Value, pointer: &str) -> String {
+    value
+        .pointer(pointer)
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned()
+}
+
+fn ready(pod: &Value) -> bool {
+    let conditions = pod["status"]["conditions"].as_array();
+    conditions
+        .into_iter()
+        .flatten()
+        .any(|one| one["type"] == "Ready" && one["status"] == "True")
+}
