@@ -1,5 +1,7 @@
 //! What a bundle brings, as its own bill of materials tells. Nothing is checked here: that is `verify`.
 
+use std::collections::BTreeMap;
+
 use afloat_node::digest::Digest;
 use serde::Serialize;
 
@@ -110,7 +112,13 @@ fn component(part: &Part) -> Component {
     Component {
         name: part.name.clone(),
         version: part.version.clone(),
-        bytes: files.iter().map(|file| file.bytes).sum(),
+        // One file under two names takes its room once.
+        bytes: files
+            .iter()
+            .map(|file| (file.digest, file.bytes))
+            .collect::<BTreeMap<_, _>>()
+            .values()
+            .sum(),
         files,
         images: part.images().map(str::to_owned).collect(),
     }

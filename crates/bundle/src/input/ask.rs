@@ -46,13 +46,15 @@ pub fn run(program: &Path, arguments: &[&str]) -> Option<String> {
     None
 }
 
-/// The first word that is a version, as `v1.36.3` or `1.3.3`.
+/// The word that is a version in the first line, as `v1.36.3` or `1.3.3`. Further lines are about something else, as the protocols
+/// a CNI plugin speaks.
 pub fn version_in(text: &str) -> Option<String> {
     let is_version = |word: &&str| {
         let numbers = word.strip_prefix('v').unwrap_or(word);
         semver::Version::parse(numbers).is_ok()
     };
-    text.split_whitespace().find(is_version).map(str::to_owned)
+    let first = text.lines().next()?;
+    first.split_whitespace().find(is_version).map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -73,6 +75,10 @@ mod tests {
             (
                 "CNI bridge plugin v1.9.0\nCNI protocol versions supported: 0.1.0, 1.1.0\n",
                 Some("v1.9.0"),
+            ),
+            (
+                "CNI loopback plugin version unknown\nCNI protocol versions supported: 1.0.0, 1.1.0\n",
+                None,
             ),
             ("usage: bridge\n", None),
         ] {
