@@ -4,8 +4,10 @@
 use crate::args::people::Place;
 use crate::problem::{Code, Problem};
 use afloat_api::ClusterUpgrade;
+use afloat_core::hci::view::HciKind;
 use afloat_core::view::View;
 use afloat_operator::clients::{CALL_LIMIT, CallError, Clients, bounded};
+use afloat_operator::hci::kinds_served;
 use afloat_operator::snapshot::feed::Feed;
 use afloat_operator::snapshot::{Keeper, Kind, News};
 use jiff::Timestamp;
@@ -40,6 +42,24 @@ impl Scope {
             Self::Upgrades => FEW.to_vec(),
             Self::Everything => Kind::iter().collect(),
         }
+    }
+}
+
+/// What the status of an upgrade of Harvester is made of.
+const FEW_HCI: &[HciKind] = &[HciKind::Upgrade, HciKind::Upstream, HciKind::Cluster];
+
+impl Scope {
+    /// The kinds of Harvester that the cluster has, as far as they are looked at.
+    async fn hci(self, cluster: &Cluster) -> Result<Vec<HciKind>, Problem> {
+        let served = kinds_served(cluster.client.clone()).await;
+        let served = served.map_err(|error| {
+            because_of(
+                Problem::new(Code::Failed, "cannot learn which kinds the cluster serves"),
+                &error,
+            )
+        })?;
+        let looked_at = |kind: &HciKind| self == Self::Everything || FEW_HCI.contains(kind);
+        Ok(served.into_iter().filter(looked_at).collect())
     }
 }
 
@@ -170,8 +190,16 @@ impl Live {
             keeper: Keeper::new(&cluster.home),
             silent_since: None,
         };
+        let hci = scope.hci(cluster).await?;
+        live.feed.follow_hci(&cluster.client, &hci);
+        let mut kinds: Vec<Kind> = kinds.into_iter().chain(hci.into_iter().map(Kind::Hci)).collect();
         while !live.keeper.complete(kinds.iter().copied()) {
             match tokio::time::timeout(CALL_LIMIT, live.feed.next()).await {
+                // Somebody who may not see Harvester's objects still sees a ClusterUpgrade.
+                Ok(Some(News::Interrupted {
+                    kind: kind @ Kind::Hci(_),
+                    ..
+                })) => kinds.retain(|other| *other != kind),
                 Ok(Some(News::Interrupted { kind, problem })) => {
                     return Err(Problem::new(Code::Failed, format!("cannot list {}s", kind.word())).because(problem));
                 }

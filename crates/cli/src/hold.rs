@@ -5,6 +5,7 @@ use crate::args::people::{Abort, Hold, Wish};
 use crate::board::{Board, over};
 use crate::cluster::{Cluster, Live, Scope, because_of};
 use crate::follow::{self, Manner};
+use crate::hci;
 use crate::problem::{Code, Problem};
 use crate::screen::{Screen, consent, interrupted};
 use crate::upgrade::FIELD_MANAGER;
@@ -73,6 +74,9 @@ fn subject<'a>(view: &'a View, word: Option<&str>) -> Result<Subject<'a>, Proble
 
 pub async fn pause(cluster: &Cluster, word: Option<&str>, screen: &mut Screen) -> Result<Code, Problem> {
     let live = cluster.look(Scope::Upgrades).await?;
+    if let Some(subject) = hci::subject(live.view(), word) {
+        return hci::hold(cluster, live.view(), subject, screen).await;
+    }
     match subject(live.view(), word)? {
         Subject::Node(node) => {
             if let Some(why) = &node.pause {
@@ -119,6 +123,9 @@ pub async fn pause(cluster: &Cluster, word: Option<&str>, screen: &mut Screen) -
 
 pub async fn resume(cluster: &Cluster, word: Option<&str>, screen: &mut Screen) -> Result<Code, Problem> {
     let live = cluster.look(Scope::Upgrades).await?;
+    if let Some(subject) = hci::subject(live.view(), word) {
+        return hci::resume(cluster, live.view(), subject, screen).await;
+    }
     match subject(live.view(), word)? {
         Subject::Node(node) => {
             if node.pause.is_none() {
@@ -244,6 +251,9 @@ pub async fn abort(
     stop: impl Future<Output = ()>,
 ) -> Result<Code, Problem> {
     let mut live = cluster.look(Scope::Upgrades).await?;
+    if let Some(upgrade) = hci::to_look_at(live.view(), arguments.name.as_deref()).cloned() {
+        return hci::abort(cluster, &mut live, upgrade, arguments, screen, stop).await;
+    }
     let upgrade = which::to_change(live.view(), arguments.name.as_deref())?.clone();
     let key = key_of(&upgrade.metadata);
     if upgrade.spec.abort != Some(true) {
@@ -328,7 +338,7 @@ async fn patch(cluster: &Cluster, upgrade: &ClusterUpgrade, spec: &Value) -> Res
     })
 }
 
-async fn annotate(cluster: &Cluster, node: &Node, key: &str, value: Option<&str>) -> Result<(), Problem> {
+pub(crate) async fn annotate(cluster: &Cluster, node: &Node, key: &str, value: Option<&str>) -> Result<(), Problem> {
     let body = json!({ "metadata": { "uid": node.uid.as_str(), "annotations": { key: value } } });
     let api: Api<KubeNode> = Api::all(cluster.client.clone());
     let patched = bounded(api.patch_metadata(node.name.as_str(), &parameters(), &Patch::Merge(body))).await;
@@ -338,7 +348,7 @@ async fn annotate(cluster: &Cluster, node: &Node, key: &str, value: Option<&str>
     })
 }
 
-fn parameters() -> PatchParams {
+pub(crate) fn parameters() -> PatchParams {
     PatchParams {
         field_manager: Some(FIELD_MANAGER.to_owned()),
         ..PatchParams::default()

@@ -9,6 +9,9 @@ mod cluster;
 mod commands_tests;
 mod controller;
 mod follow;
+mod hci;
+#[cfg(test)]
+mod hci_tests;
 mod hold;
 mod node;
 mod picture;

@@ -4,6 +4,7 @@ use crate::args::people::{Explain, ExplainOutput, Form, Status, StatusOutput};
 use crate::board::{Board, text};
 use crate::cluster::{Cluster, Scope};
 use crate::follow::{self, Manner};
+use crate::hci;
 use crate::problem::{Code, Problem};
 use crate::screen::{Screen, interrupted};
 use crate::upgrade::printed;
@@ -33,6 +34,10 @@ pub async fn status(
     stop: impl Future<Output = ()>,
 ) -> Result<Code, Problem> {
     let mut live = cluster.look(Scope::Upgrades).await?;
+    if let Some(upgrade) = hci::to_look_at(live.view(), arguments.name.as_deref()) {
+        let key = key_of(&upgrade.metadata);
+        return hci::status(&mut live, &key, arguments, screen, stop).await;
+    }
     let key = key_of(&which::to_look_at(live.view(), arguments.name.as_deref())?.metadata);
     let wide = arguments.output == StatusOutput::Wide;
     if arguments.watch {
@@ -67,6 +72,10 @@ pub async fn run_explain(arguments: Explain) -> Result<Code, Problem> {
 
 pub async fn explain(cluster: &Cluster, arguments: &Explain, screen: &mut Screen) -> Result<Code, Problem> {
     let live = cluster.look(Scope::Everything).await?;
+    if let Some(upgrade) = hci::to_look_at(live.view(), arguments.name.as_deref()) {
+        let key = key_of(&upgrade.metadata);
+        return hci::explain(&live, &key, arguments, screen);
+    }
     let key = key_of(&which::to_look_at(live.view(), arguments.name.as_deref())?.metadata);
     let explanation = afloat_core::explain::explain(live.view(), &key, Timestamp::now()).unwrap_or_default();
     match arguments.output {

@@ -181,7 +181,6 @@ pub(crate) struct HciErrands {
     client: Client,
     source: Arc<dyn ReleaseSource>,
     following: BTreeSet<HciKind>,
-    looked: bool,
     pub looking: Errand<Result<BTreeSet<HciKind>, CallError>>,
     pub fetching: Errand<Releases>,
 }
@@ -193,7 +192,6 @@ impl HciErrands {
             client: clients.api.clone(),
             source: source.unwrap_or_else(|| Arc::new(ThroughApiServer(clients.api.clone()))),
             following: BTreeSet::new(),
-            looked: false,
             looking: Errand::default(),
             fetching: Errand::default(),
         }
@@ -201,11 +199,6 @@ impl HciErrands {
 
     pub fn kinds(&self) -> impl Iterator<Item = Kind> + use<> {
         self.following.clone().into_iter().map(Kind::Hci)
-    }
-
-    /// The cluster has been asked at least once, with whatever success.
-    pub fn looked(&self) -> bool {
-        self.looked
     }
 
     pub fn look(&mut self, now: Timestamp) {
@@ -228,7 +221,6 @@ impl HciErrands {
         now: Timestamp,
     ) {
         self.looking.under_way = None;
-        self.looked = true;
         self.looking.due = now.saturating_add(LOOK_EVERY).ok();
         match found {
             Ok(kinds) => {

@@ -40,7 +40,7 @@ const IDLE: Duration = Duration::from_mins(10);
 /// How often gates are judged while an upgrade with gates is under way.
 const GATES_EVERY: Duration = Duration::from_secs(10);
 /// When a subject is looked at again whose kinds are not read yet.
-const SOON: Duration = Duration::from_millis(200);
+const SOON: Duration = Duration::from_secs(1);
 /// What a pod gets to end where nobody says: the default of Kubernetes.
 const GRACE: i64 = 30;
 
@@ -147,7 +147,7 @@ impl Loop {
         let mut shutdown = std::pin::pin!(shutdown.fuse());
         let mut feed = Feed::start(&self.parts.clients.api, &self.parts.home);
         self.hci.look(self.parts.clock.now());
-        while !self.keeper.complete(Kind::iter().chain(self.hci.kinds())) || !self.hci.looked() {
+        while !self.keeper.complete(Kind::iter()) {
             tokio::select! {
                 () = &mut shutdown => return,
                 Some(found) = self.hci.looking.next() => {
@@ -303,6 +303,7 @@ impl Loop {
         // A kind that is not read yet would be taken for one without objects, a setting for one that nobody set.
         let unread = matches!(subject, Subject::Hci(_)) && !self.keeper.complete(self.hci.kinds());
         let decision = if unread {
+            tracing::debug!("waits until every kind of Harvester is read");
             Decision {
                 again: now.saturating_add(SOON).ok(),
                 ..Decision::default()

@@ -242,3 +242,63 @@ mod tls {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::body::Body;
+    use http_body_util::BodyExt as _;
+    use tower::ServiceExt as _;
+
+    async fn ask(router: Router, body: &Value) -> (StatusCode, Value) {
+        let request = http::Request::post("/admit")
+            .header("content-type", "application/json")
+            .body(Body::from(body.to_string()))
+            .unwrap();
+        let answer = router.oneshot(request).await.unwrap();
+        let status = answer.status();
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        (status, serde_json::from_slice(&body).unwrap_or_default())
+    }
+
+    fn review(kind: &str, operation: &str, object: &Value) -> Value {
+        json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+            "uid": "r-1", "kind": { "kind": kind }, "operation": operation, "name": object["metadata"]["name"],
+            "namespace": "harvester-system", "object": object, "oldObject": null,
+        } })
+    }
+
+    #[tokio::test]
+    async fn h14_the_api_server_gets_every_reason_at_once_and_may_not_create_the_upgrade() {
+        let (desk, mut questions) = desk();
+        tokio::spawn(async move {
+            while let Some(question) = questions.recv().await {
+                question.answer(&View::default());
+            }
+        });
+        let upgrade = json!({ "metadata": { "generateName": "hvst-upgrade-", "annotations": {
+            "harvesterhci.io/skipWebhook": "perhaps",
+        } }, "spec": { "version": "v1.7.0" } });
+        let (status, answer) = ask(router(desk.clone()), &review("Upgrade", "CREATE", &upgrade)).await;
+        assert_eq!(status, StatusCode::OK);
+        let response = &answer["response"];
+        assert_eq!((&response["uid"], &response["allowed"]), (&json!("r-1"), &json!(false)));
+        let message = response["status"]["message"].as_str().unwrap();
+        assert!(
+            message.contains("no such Version") && message.contains("write true or false"),
+            "{message}"
+        );
+        let other = json!({ "metadata": { "name": "ui-source" }, "value": "anything" });
+        let (_, answer) = ask(router(desk), &review("Setting", "UPDATE", &other)).await;
+        assert_eq!(answer["response"]["allowed"], true);
+    }
+
+    #[tokio::test]
+    async fn a_process_that_does_not_lead_says_so_instead_of_guessing() {
+        let (desk, questions) = desk();
+        drop(questions);
+        let node = json!({ "metadata": { "name": "node-4" } });
+        let (status, _) = ask(router(desk), &review("Node", "CREATE", &node)).await;
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    }
+}

@@ -389,3 +389,79 @@ fn tolerations() -> Value {
         { "key": "kubernetes.io/arch", "operator": "Exists" },
     ])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use afloat_core::hci::action::JobKind;
+    use afloat_core::view::{NodeName, Revision};
+
+    fn target(name: &str) -> Target {
+        Target {
+            key: Key::new("harvester-system", name),
+            uid: Uid::from("u-1"),
+            revision: Revision(7),
+        }
+    }
+
+    #[test]
+    fn h44_h46_a_job_carries_the_name_the_labels_and_the_task_of_the_document() {
+        let node = NodeName::from("nogal01");
+        let wanted = HciJob {
+            key: Key::new(
+                "harvester-system",
+                &JobKind::PreDrain.name("hvst-upgrade-bcq9d", Some(&node)),
+            ),
+            kind: JobKind::PreDrain,
+            node: Some(node),
+            upgrade: target("hvst-upgrade-bcq9d"),
+            image: "afloat:test".into(),
+            repo: "http://upgrade-repo-hvst-upgrade-bcq9d.harvester-system".into(),
+            previous: "v1.6.0".into(),
+            restore_vm: true,
+        };
+        let request = of(&HciAction::CreateJob(Box::new(wanted)));
+        assert_eq!(request.path, "/apis/batch/v1/namespaces/harvester-system/jobs");
+        let job = request.body;
+        assert_eq!(job["metadata"]["name"], "hvst-upgrade-bcq9d-pre-drain-nogal01");
+        for (key, value) in [
+            ("harvesterhci.io/node", "nogal01"),
+            ("harvesterhci.io/upgrade", "hvst-upgrade-bcq9d"),
+            ("harvesterhci.io/upgradeComponent", "node"),
+            ("harvesterhci.io/upgradeJobType", "pre-drain"),
+        ] {
+            assert_eq!(job["metadata"]["labels"][key], value);
+            assert_eq!(job["spec"]["template"]["metadata"]["labels"][key], value);
+        }
+        let pod = &job["spec"]["template"]["spec"];
+        assert_eq!(pod["containers"][0]["args"], json!(["hci", "pre-drain"]));
+        assert_eq!(job["metadata"]["ownerReferences"][0]["uid"], "u-1");
+    }
+
+    #[test]
+    fn an_upgrade_is_written_field_by_field_and_only_in_the_state_it_was_seen_in() {
+        let mut before = Upgrade::new("u", afloat_api::harvester::UpgradeSpec::default());
+        before.metadata.labels = Some(BTreeMap::from([
+            ("a/b".to_owned(), "1".to_owned()),
+            ("gone".to_owned(), "x".to_owned()),
+        ]));
+        let mut after = before.clone();
+        after.metadata.labels = Some(BTreeMap::from([("a/b".to_owned(), "2".to_owned())]));
+        after.metadata.finalizers = Some(vec!["afloat.dev/cleanup".to_owned()]);
+        let request = write_upgrade(&target("u"), &before, &after);
+        let expected = json!([
+            { "op": "add", "path": "/metadata/resourceVersion", "value": "7" },
+            { "op": "add", "path": "/metadata/labels/a~1b", "value": "2" },
+            { "op": "remove", "path": "/metadata/labels/gone" },
+            { "op": "add", "path": "/metadata/finalizers", "value": ["afloat.dev/cleanup"] },
+        ]);
+        assert_eq!((request.content_type, request.body), (JSON_PATCH, expected));
+    }
+
+    #[test]
+    fn a_merge_says_what_is_no_longer_there() {
+        let (old, new) = (json!({ "a": { "b": 1, "c": 2 }, "d": 3 }), json!({ "a": { "c": 2 } }));
+        assert_eq!(difference(&old, &new), json!({ "a": { "b": null, "c": 2 }, "d": null }));
+        assert_eq!(difference(&old, &Value::Null), Value::Null);
+    }
+}

@@ -131,16 +131,25 @@ impl Executor<'_> {
             | Action::DeletePod { pod: target }
             | Action::DeletePastBudget { pod: target, .. } => self.delete(&request, target).await,
             Action::Evict { pod, grace_seconds } => self.evict(&request, pod, *grace_seconds).await,
-            Action::Hci(action) if request.verb == Verb::Delete => match deleted(action) {
-                Some(target) => self.delete(&request, target).await,
-                None => Err(Cause::Gone),
-            },
             Action::CreatePod(task) if task.emptied => {
                 self.see_that_it_is_empty(task.node.as_str()).await?;
                 self.create(&request).await
             }
+            Action::Hci(action) => self.carry_out_hci(action, &request).await,
             _ if request.verb == Verb::Create => self.create(&request).await,
             _ => written(&request, &self.send(&request).await?),
+        }
+    }
+
+    async fn carry_out_hci(&self, action: &HciAction, request: &Request) -> Result<Outcome, Cause> {
+        match action {
+            HciAction::WriteUpgrade { target, .. } => self.last_finalizer(request, target).await,
+            HciAction::DeleteJob { job: target }
+            | HciAction::DeleteImage { image: target }
+            | HciAction::DeleteRepo { deployment: target }
+            | HciAction::DeleteRepoService { service: target } => self.delete(request, target).await,
+            _ if request.verb == Verb::Create => self.create(request).await,
+            _ => written(request, &self.send(request).await?),
         }
     }
 
@@ -188,8 +197,12 @@ impl Executor<'_> {
         };
         let meta = parsed::<Metadata>(&there)?.metadata;
         let request = request::finalizer(request.kind, target, &meta.finalizers, present);
-        let body = self.send(&request).await?;
-        // The last finalizer of an object that is being deleted: the answer shows it once more, and it is gone.
+        self.last_finalizer(&request, target).await
+    }
+
+    /// The last finalizer of an object that is being deleted: the answer shows it once more, and it is gone.
+    async fn last_finalizer(&self, request: &Request, target: &Target) -> Result<Outcome, Cause> {
+        let body = self.send(request).await?;
         let meta = parsed::<Metadata>(&body)?.metadata;
         if meta.deletion_timestamp.is_some() && meta.finalizers.is_empty() {
             return Ok(Outcome::Gone {
@@ -197,7 +210,7 @@ impl Executor<'_> {
                 target: target.clone(),
             });
         }
-        written(&request, &body)
+        written(request, &body)
     }
 
     async fn delete(&self, request: &Request, target: &Target) -> Result<Outcome, Cause> {
@@ -279,17 +292,6 @@ fn by_budget(status: &Status) -> bool {
         .unwrap_or_default()
         .iter()
         .any(|cause| cause.reason == BUDGET_CAUSE)
-}
-
-/// The object an action of an upgrade of Harvester deletes.
-fn deleted(action: &HciAction) -> Option<&Target> {
-    match action {
-        HciAction::DeleteJob { job: target }
-        | HciAction::DeleteImage { image: target }
-        | HciAction::DeleteRepo { deployment: target }
-        | HciAction::DeleteRepoService { service: target } => Some(target),
-        _ => None,
-    }
 }
 
 /// What is there already under the name was made for the same upgrade; a lock for the same holder.

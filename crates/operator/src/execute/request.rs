@@ -5,6 +5,7 @@ use afloat_api::{
     ClusterUpgrade, ControlPlaneKubeadmUpgrade, NodeKubeadmUpgrade, WorkersKubeadmUpgrade, annotations, names,
 };
 use afloat_core::action::Action;
+use afloat_core::hci::view::HciKind;
 use afloat_core::view::{Key, Target};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Resource;
@@ -21,6 +22,7 @@ use crate::snapshot::raw::{RawDeployment, RawNode, RawPod};
 const OWN_PAUSE: &str = "true";
 const MERGE: &str = "application/merge-patch+json";
 pub(super) const JSON_PATCH: &str = "application/json-patch+json";
+const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 const JSON: &str = "application/json";
 
 /// What is asked of the API server; each has its word in metrics.
@@ -76,11 +78,15 @@ impl Request {
         } else {
             self.body.to_string().into_bytes()
         };
-        http::Request::builder()
+        let mut request = http::Request::builder()
             .method(self.verb.method())
             .uri(format!("{}{query}", self.path))
-            .header(http::header::CONTENT_TYPE, self.content_type)
-            .body(body)
+            .header(http::header::CONTENT_TYPE, self.content_type);
+        if self.kind == Kind::Hci(HciKind::Plan) {
+            // A secret: the answer shows its metadata and not what it holds.
+            request = request.header(http::header::ACCEPT, METADATA_ONLY);
+        }
+        request.body(body)
     }
 
     /// Reads the object this request is about.

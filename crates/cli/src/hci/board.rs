@@ -1,0 +1,166 @@
+//! How an upgrade of Harvester stands, as people are shown it: the headline, what it waits for, and a row for each node.
+
+use crate::board::text::Layout;
+use crate::table::{Cell, Tone, plain, table, toned};
+use afloat_api::harvester::{HarvesterNodeState as State, Upgrade};
+use afloat_api::labels;
+use afloat_core::hci::release::Release;
+use afloat_core::hci::{PREFLIGHT_PASSED, Tri, condition_of, config, report, upstream_at_work};
+use afloat_core::view::{Key, View};
+use afloat_core::words;
+use jiff::Timestamp;
+use serde::Serialize;
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Board {
+    pub time: Timestamp,
+    pub name: String,
+    pub from: String,
+    pub to: String,
+    /// The label `harvesterhci.io/upgradeState`.
+    pub state: String,
+    pub over: bool,
+    pub succeeded: bool,
+    pub message: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Timestamp>,
+    pub nodes: Vec<Row>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Row {
+    pub name: String,
+    pub state: String,
+    pub os_image: String,
+    pub kubelet_version: String,
+    /// The pause is on it.
+    pub held: bool,
+    pub reason: String,
+    pub message: String,
+}
+
+impl Board {
+    pub fn of(view: &View, key: &Key, now: Timestamp) -> Option<Self> {
+        let upgrade: &Upgrade = view.hci.upgrades.get(key)?;
+        let status = upgrade.status.clone().unwrap_or_default();
+        let release = Release::parse(&status.repo_info).ok();
+        let asked = if upgrade.spec.image.is_empty() {
+            &upgrade.spec.version
+        } else {
+            &upgrade.spec.image
+        };
+        let completed = condition_of(upgrade, "Completed");
+        let text = |kind: &str| {
+            let condition = status.conditions.iter().find(|condition| condition.kind == kind);
+            condition.map(|condition| condition.message.clone()).unwrap_or_default()
+        };
+        let message = match (upstream_at_work(view, upgrade), completed) {
+            (Some(why), _) => why,
+            (None, None) => text(PREFLIGHT_PASSED),
+            (None, Some(Tri::Unknown)) => text("NodesUpgraded"),
+            (None, Some(_)) => text("Completed"),
+        };
+        let nodes = view.nodes.values().map(|node| {
+            let status = status
+                .node_statuses
+                .get(node.name.as_str())
+                .cloned()
+                .unwrap_or_default();
+            Row {
+                name: node.name.to_string(),
+                state: status.state,
+                os_image: node.os_image.to_string(),
+                kubelet_version: node
+                    .kubelet_version
+                    .as_ref()
+                    .map(ToString::to_string)
+                    .unwrap_or_default(),
+                held: node.hci.pause.is_some(),
+                reason: status.reason,
+                message: status.message,
+            }
+        });
+        let state = config::label(upgrade, labels::HARVESTER_UPGRADE_STATE).unwrap_or("not begun");
+        Some(Self {
+            time: now,
+            name: key.name.to_string(),
+            from: status.previous_version.clone(),
+            to: release.map_or_else(|| asked.clone(), |release| release.harvester),
+            state: state.to_owned(),
+            over: matches!(completed, Some(Tri::True | Tri::False)),
+            succeeded: completed == Some(Tri::True),
+            message,
+            started_at: report::begun_at(upgrade),
+            nodes: nodes.collect(),
+        })
+    }
+
+    pub fn headline(&self) -> String {
+        let done = self
+            .nodes
+            .iter()
+            .filter(|row| row.state.parse() == Ok(State::Succeeded))
+            .count();
+        let from = if self.from.is_empty() {
+            String::new()
+        } else {
+            format!("{} → ", self.from)
+        };
+        let so_far = self.started_at.filter(|_| !self.over);
+        let so_far = so_far.map_or_else(String::new, |start| {
+            format!(" · {} so far", words::since(start, self.time))
+        });
+        format!(
+            "Upgrade {}  {from}{}   {}   {done} of {} nodes{so_far}",
+            self.name,
+            self.to,
+            self.state,
+            self.nodes.len()
+        )
+    }
+
+    /// A line for each node that is anywhere, for those who follow.
+    pub fn states(&self) -> Vec<String> {
+        let begun = self.nodes.iter().filter(|row| !row.state.is_empty());
+        begun
+            .map(|row| {
+                format!("{}  {}  {}", row.name, row.state, row.message)
+                    .trim_end()
+                    .to_owned()
+            })
+            .collect()
+    }
+
+    pub fn lines(&self, layout: &Layout) -> Vec<String> {
+        let mut lines = vec![self.headline()];
+        lines.extend(self.message.lines().map(str::to_owned));
+        lines.push(String::new());
+        let heading = ["NODE", "STATE", "SYSTEM", "KUBELET", "NOTE"].map(|word| toned(word, Tone::Heading));
+        let mut rows: Vec<Vec<Cell>> = vec![heading.into()];
+        rows.extend(self.nodes.iter().map(|row| {
+            let tone = match row.state.parse() {
+                Ok(State::Succeeded) => Tone::Good,
+                Ok(State::Failed) => Tone::Bad,
+                Ok(State::Paused) => Tone::Careful,
+                _ => Tone::Plain,
+            };
+            let paused = row.state.parse() == Ok(State::Paused);
+            let note = match (row.held, paused, row.message.is_empty()) {
+                (true, true, _) => format!("afloat resume {}", row.name),
+                (true, false, true) => format!("will pause; afloat resume {}", row.name),
+                _ => row.message.clone(),
+            };
+            vec![
+                plain(&row.name),
+                toned(&row.state, tone),
+                plain(&row.os_image),
+                plain(&row.kubelet_version),
+                plain(note),
+            ]
+        }));
+        lines.extend(table(&rows, layout.width, layout.colour));
+        lines
+    }
+}

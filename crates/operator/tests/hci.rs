@@ -1,0 +1,167 @@
+//! Upgrades of Harvester by the whole operator, on an API server in memory: Rancher, the Jobs and the people are played by the test,
+//! through the API as they would be.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod common;
+mod hci_world;
+
+use std::time::{Duration, Instant};
+
+use hci_world::{HciCluster, NAME, PAUSE};
+use serde_json::json;
+
+#[tokio::test]
+async fn h6_h7_h12_three_nodes_with_a_pause_go_through_with_kubectl_alone() {
+    let world = HciCluster::new(3).await;
+    world
+        .set(
+            "upgrade-config",
+            &json!({
+                "imagePreloadOption": {"strategy": {"type": "parallel"}},
+                "nodeUpgradeOption": {"mode": "manual", "pauseNodes": ["node-2"]},
+                "restoreVM": true,
+            })
+            .to_string(),
+        )
+        .await;
+    world.create_upgrade().await;
+    for node in ["node-1", "node-2", "node-3"] {
+        world.complete(&format!("{NAME}-prepare-{node}")).await;
+    }
+    assert_eq!(world.node_annotation("node-2", PAUSE).await.as_deref(), Some(NAME));
+    world.complete(&format!("{NAME}-apply-manifests")).await;
+    world
+        .until("Rancher is asked", async || {
+            let cluster = world
+                .get("provisioning.cattle.io/v1", "clusters", "fleet-local", "local")
+                .await;
+            cluster["spec"]["kubernetesVersion"] == "v1.34.1+rke2r1"
+                && cluster["spec"]["rkeConfig"]["provisionGeneration"] == 4
+        })
+        .await;
+    world.take_through("node-1").await;
+    world.rancher_asks("node-2").await;
+    world.until_state("node-2", "Node-upgrade paused").await;
+    assert!(!world.has_job(&format!("{NAME}-pre-drain-node-2")).await);
+    world.unpause("node-2").await;
+    world.finish("node-2").await;
+    world.take_through("node-3").await;
+    for node in ["node-1", "node-2", "node-3"] {
+        world.complete(&format!("{NAME}-clean-up-{node}")).await;
+    }
+    world
+        .until("the end", async || {
+            let upgrade = world.upgrade().await;
+            upgrade["metadata"]["labels"]["harvesterhci.io/upgradeCleanup"] == "Succeeded"
+        })
+        .await;
+    assert_as_it_was(&world).await;
+    world.stop().await;
+}
+
+/// What was changed for the upgrade's sake is as it was before.
+async fn assert_as_it_was(world: &HciCluster) {
+    let upgrade = world.upgrade().await;
+    assert_eq!(
+        upgrade["metadata"]["labels"]["harvesterhci.io/upgradeState"],
+        "Succeeded"
+    );
+    assert!(
+        upgrade["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty),
+        "{upgrade}"
+    );
+    for node in ["node-1", "node-2", "node-3"] {
+        assert_eq!(world.node_annotation(node, PAUSE).await, None);
+        assert_eq!(
+            world.node_annotation(node, "harvesterhci.io/pendingOSImage").await,
+            None
+        );
+    }
+    let cluster = world
+        .get("provisioning.cattle.io/v1", "clusters", "fleet-local", "local")
+        .await;
+    assert_eq!(
+        cluster["spec"]["rkeConfig"]["upgradeStrategy"],
+        json!({"workerConcurrency": "3"}),
+        "as it was"
+    );
+    assert_eq!(
+        cluster["spec"]["rkeConfig"]["registries"],
+        json!({"kept": true}),
+        "nobody's business"
+    );
+}
+
+#[tokio::test]
+async fn h9_an_upgrade_deleted_during_preload_leaves_nothing() {
+    let world = HciCluster::new(3).await;
+    let setting = json!({
+        "imagePreloadOption": {"strategy": {"type": "sequential"}},
+        "nodeUpgradeOption": {"strategy": {"mode": "manual"}},
+    });
+    world.set("upgrade-config", &setting.to_string()).await;
+    world.create_upgrade().await;
+    world
+        .until("a Job", async || world.has_job(&format!("{NAME}-prepare-node-1")).await)
+        .await;
+    for node in ["node-1", "node-2", "node-3"] {
+        assert!(world.node_annotation(node, PAUSE).await.is_some());
+    }
+    world.delete_upgrade().await;
+    world
+        .until("it is gone", async || world.upgrade().await.is_null())
+        .await;
+    for node in ["node-1", "node-2", "node-3"] {
+        assert_eq!(world.node_annotation(node, PAUSE).await, None, "{node}");
+    }
+    world.stop().await;
+}
+
+/// The bar: from the annotation's removal to the Job, one event away. The machine that runs the tests may be busy, so the middle
+/// of several is held against a bound with room; the numbers are printed.
+#[tokio::test]
+async fn h7_resuming_a_node_makes_its_job_at_once() {
+    let mut took = Vec::new();
+    for _ in 0..5 {
+        let world = HciCluster::new(3).await;
+        let setting = json!({
+            "imagePreloadOption": {"strategy": {"type": "skip"}},
+            "nodeUpgradeOption": {"strategy": {"mode": "manual"}},
+        });
+        world.set("upgrade-config", &setting.to_string()).await;
+        world.create_upgrade().await;
+        world.complete(&format!("{NAME}-apply-manifests")).await;
+        world.rancher_asks("node-1").await;
+        world.until_state("node-1", "Node-upgrade paused").await;
+        let watch = world.watch_job(&format!("{NAME}-pre-drain-node-1")).await;
+        let start = Instant::now();
+        world.unpause("node-1").await;
+        watch.await.unwrap();
+        took.push(start.elapsed());
+        world.stop().await;
+    }
+    took.sort();
+    println!("from the annotation's removal to the pre-drain Job: {took:?}");
+    assert!(took[2] < Duration::from_secs(1), "{took:?}");
+}
+
+#[tokio::test]
+async fn harvesters_own_controller_is_left_alone_until_it_is_off() {
+    let world = HciCluster::new(1).await;
+    world.run_upstream().await;
+    world.create_upgrade().await;
+    world
+        .until("an event", async || {
+            world.has_event("runs Harvester's own upgrade controller").await
+        })
+        .await;
+    assert!(world.upgrade().await["status"].is_null(), "nothing was written");
+    world.switch_upstream_off().await;
+    world
+        .until("it begins", async || {
+            world.upgrade().await["status"]["conditions"].is_array()
+        })
+        .await;
+    world.stop().await;
+}
