@@ -159,7 +159,7 @@ impl Keeper {
     }
 
     /// Takes in an object as it is now, unless it is known in a later state.
-    pub(crate) fn seen(&mut self, object: Object) -> Vec<Changed> {
+    pub fn seen(&mut self, object: Object) -> Vec<Changed> {
         let (kind, target) = (object.kind(), object.target());
         if let Some((uid, revision)) = self.known(kind, &target.key)
             && (revision > target.revision || (revision == target.revision && uid == target.uid))

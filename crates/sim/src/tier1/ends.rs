@@ -136,13 +136,13 @@ fn not_at_target(world: &World, upgrade: &ClusterUpgrade) -> Option<String> {
 
 /// A person had it undone, whatever has become of the object since.
 fn undone(world: &World, machine: &super::machine::Machine) -> bool {
-    let mut states = world
+    let mut upgrades = world
         .store
         .node_upgrades
         .changes()
         .iter()
         .filter_map(|change| change.after.as_ref());
-    states.any(|upgrade| {
+    upgrades.any(|upgrade| {
         let status = upgrade.status.as_ref();
         upgrade.spec.node.uid == machine.node_uid.as_str()
             && status.is_some_and(|status| status.state == Some(NodeState::RolledBack))

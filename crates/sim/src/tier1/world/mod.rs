@@ -94,6 +94,7 @@ impl KeeperKind {
 }
 
 /// The world.
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct World {
     pub now: Millis,
     pub store: Store,
