@@ -183,7 +183,7 @@ fn bench(args: &Args) -> ExitCode {
         tally.take(&options, &run(&options));
     }
     let took = match (before, on_processor()) {
-        (Some(before), Some(after)) => after - before,
+        (Some(before), Some(after)) => after.saturating_sub(before),
         _ => started.elapsed(),
     };
     #[allow(clippy::cast_precision_loss, reason = "rates for people")]
