@@ -13,7 +13,7 @@ use strum::{Display, EnumIter, EnumString, IntoStaticStr};
 use crate::common::{NodeRole, NodeState, ObjectRef, Wait};
 
 /// Most nodes that can hold a slot at once.
-pub const MAX_SLOTS: usize = 500;
+pub const MAX_SLOTS: usize = 400;
 /// Most waiting, and most failed, nodes that are listed; the counters know the rest.
 pub const MAX_LISTED_NODES: usize = 50;
 /// Most findings of the preflight that are listed.
@@ -59,7 +59,7 @@ pub struct ClusterUpgradeStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<NodeCounters>,
     /// The nodes that may be disrupted now. A node is entered here before anything is done to it.
-    #[schemars(length(max = 500))]
+    #[schemars(length(max = 400))]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ::kube_core::ListMerge::Map(vec!["node".into()]))]
     pub slots: Vec<Slot>,
