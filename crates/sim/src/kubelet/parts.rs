@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::{Value, json};
 
 use super::Kubelet;
@@ -28,6 +28,11 @@ impl Told {
     }
 }
 
+fn reported_version(node: &Node) -> Option<&str> {
+    let info = node.status.as_ref()?.node_info.as_ref()?;
+    Some(&info.kubelet_version)
+}
+
 impl Kubelet {
     /// The requests that bring the API server's picture of the machine up to date.
     pub(super) fn reflect(&mut self, turn: &Turn<'_>) -> Vec<Request> {
@@ -40,8 +45,9 @@ impl Kubelet {
         for part in &mut parts {
             part.started_at = hosted.outside(part.started_at);
         }
-        if let Some(version) = version.filter(|version| *version != self.machine.version)
-            && let Some(node) = turn.view.node(&self.machine.name)
+        // As long as the API server does not show it: a report may be lost, and the next would come minutes later.
+        if let Some(node) = turn.view.node(&self.machine.name)
+            && let Some(version) = version.filter(|version| reported_version(node) != Some(version.as_str()))
         {
             self.machine.version = version;
             requests.push(self.report(node, true, turn.now));
