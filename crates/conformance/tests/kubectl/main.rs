@@ -88,7 +88,8 @@ fn real_server_reads_like_its_recording() {
     }
 }
 
-/// A real server needs a kubelet for this, so there is no recording.
+/// A real server needs a kubelet for this, so there is no recording. Not with `--all-containers`: kubectl keeps them in a map and
+/// prints them in any order.
 #[test]
 fn logs_come_from_whoever_plays_the_kubelet() {
     let server = servers::Simulated::start();
@@ -119,9 +120,7 @@ $ kubectl logs talker
 Defaulted container \"main\" out of: main, side
 main of default/talker says one
 main of default/talker says two
-$ kubectl logs talker --all-containers --prefix
-[pod/talker/main] main of default/talker says one
-[pod/talker/main] main of default/talker says two
+$ kubectl logs talker -c side --prefix
 [pod/talker/side] side of default/talker says one
 [pod/talker/side] side of default/talker says two
 $ kubectl logs talker -c nobody
