@@ -31,8 +31,8 @@ pub struct Keeper {
     listed: BTreeSet<Kind>,
     /// The newest object of a kind that the list under way has shown.
     newest_listed: BTreeMap<Kind, Revision>,
-    /// How far the watch of a kind has come.
-    watched: BTreeMap<Kind, Revision>,
+    /// Up to which revision a kind was seen.
+    as_of: BTreeMap<Kind, Revision>,
 }
 
 impl Keeper {
@@ -50,7 +50,7 @@ impl Keeper {
             unseen: BTreeMap::new(),
             listed: BTreeSet::new(),
             newest_listed: BTreeMap::new(),
-            watched: BTreeMap::new(),
+            as_of: BTreeMap::new(),
         }
     }
 
@@ -66,7 +66,6 @@ impl Keeper {
     /// Takes in what a watch said.
     pub fn take(&mut self, news: News) -> Vec<Changed> {
         self.note_as_of(&news);
-        self.note_watched(&news);
         match news {
             News::Listing(kind) => {
                 let known = self.keys(kind);
@@ -97,50 +96,34 @@ impl Keeper {
         }
     }
 
-    /// Up to which revision Nodes, and the upgrades of single ones, were seen: every event of their watch says so, and a list
-    /// once it is whole. Own writes do not: they tell of one object only.
+    /// Up to which revision a kind was seen: every event of its watch says so, and a list once it is whole. Own writes do not:
+    /// they tell of one object only.
     fn note_as_of(&mut self, news: &News) {
-        let kind = match news {
-            News::Seen { object, .. } => object.kind(),
-            News::Listed(kind) | News::Gone { kind, .. } => *kind,
-            _ => return,
-        };
-        let as_of = match kind {
-            Kind::Node => &mut self.view.nodes_as_of,
-            Kind::NodeKubeadmUpgrade => &mut self.view.node_upgrades_as_of,
-            _ => return,
-        };
-        let newest = self.newest_listed.entry(kind).or_default();
-        let seen = match news {
+        let (kind, seen) = match news {
             News::Seen { object, listed: true } => {
+                let newest = self.newest_listed.entry(object.kind()).or_default();
                 *newest = object.target().revision.max(*newest);
                 return;
             }
-            News::Seen { object, .. } => object.target().revision,
-            News::Gone { target, .. } => target.revision,
-            _ => std::mem::take(newest),
-        };
-        *as_of = seen.max(*as_of);
-    }
-
-    fn note_watched(&mut self, news: &News) {
-        let (kind, revision) = match news {
-            News::Seen { object, listed: false } => (object.kind(), object.target().revision),
+            News::Seen { object, .. } => (object.kind(), object.target().revision),
             News::Gone { kind, target } => (*kind, target.revision),
+            News::Listed(kind) => (*kind, self.newest_listed.remove(kind).unwrap_or_default()),
             _ => return,
         };
-        let watched = self.watched.entry(kind).or_default();
-        *watched = revision.max(*watched);
+        let as_of = self.as_of.entry(kind).or_default();
+        *as_of = seen.max(*as_of);
+        match kind {
+            Kind::Node => self.view.nodes_as_of = *as_of,
+            Kind::NodeKubeadmUpgrade => self.view.node_upgrades_as_of = *as_of,
+            _ => {}
+        }
     }
 
-    /// The answer to an own write. One that comes later than the watch told of the object's end must not bring it back: nobody
+    /// The answer to an own write. One that comes later than the watch, or a list, told of the object's end must not bring it back: nobody
     /// would ever take it away again.
     pub fn answered(&mut self, object: Object) -> Vec<Changed> {
         let (kind, target) = (object.kind(), object.target());
-        let passed = self
-            .watched
-            .get(&kind)
-            .is_some_and(|watched| *watched >= target.revision);
+        let passed = self.as_of.get(&kind).is_some_and(|as_of| *as_of >= target.revision);
         if passed && self.known(kind, &target.key).is_none() {
             return Vec::new();
         }

@@ -68,10 +68,17 @@ fn an_answer_that_comes_after_the_end_does_not_bring_the_object_back() {
     // A creation is known at once, before the watch tells of it.
     assert_eq!(keeper.answered(pod("web", "b", 12, "n")).len(), 1);
     assert_eq!(revision_of(&keeper), Some(12));
+    // A list that lacks the pod has told of its end as well.
+    keeper.take(News::Listing(Kind::Pod));
+    keeper.take(listed(pod("db", "c", 14, "n")));
+    keeper.take(News::Listed(Kind::Pod));
+    assert!(keeper.answered(pod("web", "b", 13, "n")).is_empty());
+    assert_eq!(revision_of(&keeper), None);
+    assert_eq!(keeper.answered(pod("web", "d", 16, "n")).len(), 1);
     // What is there is brought up to date, also where the watch is further already.
     keeper.take(seen(pod("db", "c", 20, "n")));
-    assert_eq!(keeper.answered(pod("web", "b", 15, "n")).len(), 1);
-    assert_eq!(revision_of(&keeper), Some(15));
+    assert_eq!(keeper.answered(pod("web", "d", 18, "n")).len(), 1);
+    assert_eq!(revision_of(&keeper), Some(18));
 }
 
 #[test]
