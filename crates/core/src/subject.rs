@@ -65,7 +65,13 @@ pub fn affected(view: &View, changed: &Changed) -> BTreeSet<Subject> {
             judges(view, &mut subjects);
             hci_upgrades(view, &mut subjects);
         }
-        Changed::Hci(_) => hci_upgrades(view, &mut subjects),
+        Changed::Hci(kind) => {
+            hci_upgrades(view, &mut subjects);
+            // Whoever waits for one of Harvester's to end.
+            if *kind == HciKind::Upgrade {
+                judges(view, &mut subjects);
+            }
+        }
         Changed::Pod(node) => nodes_at_work(view, node.as_ref(), &mut subjects),
         Changed::Budget(_) => draining(view, &mut subjects),
         Changed::Surroundings | Changed::Lock => {

@@ -23,6 +23,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::action::{Action, Decision, Event, EventObject};
 use crate::gates::{self, Closed};
+use crate::hci;
 use crate::objects::target_of;
 use crate::plan::{self, Stage, StageKind};
 use crate::preflight;
@@ -190,11 +191,17 @@ impl Turn<'_> {
                 .before
                 .iter()
                 .any(|action| matches!(action, Action::TakeLock { .. })) => {}
-            None => self.before.push(Action::TakeLock {
-                namespace: Arc::clone(&self.view.home),
-                holder: self.uid.clone(),
-                upgrade: Arc::clone(&self.key.name),
-            }),
+            None => {
+                // Checked only here: an upgrade that has the lock is the one that others wait for.
+                if let Some(closed) = self.harvesters_upgrade() {
+                    return Err(Box::new(closed));
+                }
+                self.before.push(Action::TakeLock {
+                    namespace: Arc::clone(&self.view.home),
+                    holder: self.uid.clone(),
+                    upgrade: Arc::clone(&self.key.name),
+                });
+            }
         }
         Ok(())
     }
@@ -290,6 +297,18 @@ impl Turn<'_> {
             }),
             until: None,
         }
+    }
+
+    /// One judge a cluster: where an Upgrade of Harvester is under way, Rancher says whose turn it is.
+    fn harvesters_upgrade(&self) -> Option<Closed> {
+        let mut upgrades = self.view.hci.upgrades.iter();
+        let (key, how) = upgrades.find_map(|(key, upgrade)| Some((key, hci::preflight::busy(upgrade)?)))?;
+        Some(Closed {
+            reason: Reason::WaitingForOtherUpgrade,
+            message: format!("upgrade/{} of Harvester {how}: afloat status {}", key.name, key.name),
+            blocked_by: Some(hci::preflight::object("Upgrade", key)),
+            until: None,
+        })
     }
 
     /// The upgrade as a whole waits.

@@ -426,10 +426,8 @@ fn a_node_that_is_gone_holds_nobody_up() {
     assert_eq!(world.condition("Completed").0, "True");
 }
 
-/// The bar is ten milliseconds in the product; without optimisation, on a machine that does other things too, there is more room.
 #[test]
-#[allow(clippy::disallowed_methods, reason = "the speed of a decision is what is tested")]
-fn a_decision_about_a_hundred_nodes_and_three_thousand_machines_is_quick() {
+fn a_hundred_nodes_with_three_thousand_machines_come_to_rest() {
     let mut world = World::new(100);
     world.setting(r#"{"imagePreloadOption":{"strategy":{"type":"skip"}},"nodeUpgradeOption":{"mode":"manual"}}"#);
     for number in 0..3000 {
@@ -441,11 +439,5 @@ fn a_decision_about_a_hundred_nodes_and_three_thousand_machines_is_quick() {
     world.unpause("node-7");
     world.rancher_asks("node-7");
     assert_eq!(world.state("node-7"), "Pre-draining");
-    let started = std::time::Instant::now();
-    for _ in 0..20 {
-        assert!(world.decide().actions.is_empty());
-    }
-    let each = started.elapsed() / 20;
-    println!("a decision took {each:?}");
-    assert!(each < std::time::Duration::from_millis(100), "{each:?}");
+    assert!(world.decide().actions.is_empty());
 }

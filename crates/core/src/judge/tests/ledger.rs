@@ -248,3 +248,40 @@ fn the_end_of_a_hop_wakes_the_group_of_the_next() {
         .filter(|subject| matches!(subject, Subject::ControlPlane(_)));
     assert_eq!(groups.count(), 2);
 }
+
+#[test]
+fn an_upgrade_waits_for_one_of_harvester_and_not_the_other_way_round() {
+    use crate::hci::view::{HciObject, Seen};
+    let (mut table, key) = table(3, 1, spec());
+    let mut upgrade =
+        afloat_api::harvester::Upgrade::new("hvst-upgrade", afloat_api::harvester::UpgradeSpec::default());
+    upgrade.metadata.namespace = Some("harvester-system".to_owned());
+    upgrade.metadata.uid = Some("hvst-uid".to_owned());
+    upgrade.metadata.resource_version = Some("7".to_owned());
+    let seen = Seen {
+        target: crate::objects::target_of(&upgrade.metadata),
+        deleting: false,
+        what: upgrade,
+    };
+    table.cluster.view.hci.take(HciObject::Upgrade(Box::new(seen.clone())));
+    table.stage_all();
+    assert!(
+        table.view().lock.is_none() && table.slots(&key).is_empty(),
+        "Rancher says whose turn it is"
+    );
+    let wait = table.view().upgrades[&key].status.as_ref().unwrap().conditions.clone();
+    assert!(
+        wait.iter().any(|condition| condition.message.contains("hvst-upgrade")),
+        "{wait:?}"
+    );
+
+    table.cluster.view.hci.upgrades.clear();
+    table.stage_all();
+    assert_eq!(table.slots(&key).len(), 1, "it is gone");
+    // One that comes later is refused by its own preflight: the upgrade at work does not wait for it.
+    table.cluster.view.hci.take(HciObject::Upgrade(Box::new(seen)));
+    let going = table.going();
+    table.becomes(&going[0], NodeState::Succeeded, None);
+    table.stage_all();
+    assert_eq!(table.slots(&key).len(), 1, "the next one goes");
+}
