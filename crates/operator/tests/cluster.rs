@@ -14,14 +14,9 @@ use std::time::Duration;
 
 use afloat_api::clusterupgrade::Phase;
 use afloat_api::{ClusterUpgrade, annotations, labels};
-use afloat_core::view::NodeName;
 use afloat_operator::clock::{Clock, TokioClock};
-use afloat_operator::metrics::Metrics;
-use afloat_operator::mind::Core;
-use afloat_operator::prober::Prober;
 use afloat_operator::{OperatorConfig, run};
 use common::{Cluster, HOME};
-use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
@@ -31,14 +26,6 @@ use tokio::sync::oneshot;
 const PARTS: [&str; 4] = ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"];
 const CONTROL_PLANES: [&str; 3] = ["cp-1", "cp-2", "cp-3"];
 const WORKERS: [&str; 2] = ["worker-1", "worker-2"];
-
-struct Healthy;
-
-impl Prober for Healthy {
-    fn ready(&self, _: NodeName, _: String) -> BoxFuture<'_, bool> {
-        Box::pin(async { true })
-    }
-}
 
 struct Kubelets {
     cluster: Cluster,
@@ -154,17 +141,8 @@ fn image(part: &str, version: &str) -> String {
 
 fn config(cluster: &Cluster, clock: TokioClock) -> OperatorConfig {
     OperatorConfig {
-        clients: cluster.clients.clone(),
-        home: HOME.to_owned(),
-        identity: "operator-0".to_owned(),
         clock: Arc::new(clock),
-        mind: Arc::new(Core),
-        prober: Arc::new(Healthy),
-        listen: None,
-        // Renewing a lease is a write.
-        leader_election: false,
-        metrics: Metrics::default(),
-        hci: afloat_operator::hci::HciOptions::default(),
+        ..cluster.operator()
     }
 }
 
@@ -172,11 +150,7 @@ fn config(cluster: &Cluster, clock: TokioClock) -> OperatorConfig {
 async fn p32_a_cluster_is_upgraded_nothing_is_left_behind_and_then_nothing_is_written() {
     let cluster = Cluster::new().await;
     let clock = TokioClock::starting_at(jiff::Timestamp::now());
-    let twin = Cluster {
-        server: cluster.server.clone(),
-        client: cluster.client.clone(),
-        clients: cluster.clients.clone(),
-    };
+    let twin = cluster.clone();
     let kubelets = Kubelets { cluster: twin, clock };
     kubelets.furnish().await;
     let kubelets = tokio::spawn(kubelets.run());

@@ -8,32 +8,17 @@
 
 mod common;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use afloat_api::node::exit;
 use afloat_api::{NodeKubeadmUpgrade, NodeState, annotations, labels};
-use afloat_core::view::NodeName;
-use afloat_operator::clock::SystemClock;
-use afloat_operator::metrics::Metrics;
-use afloat_operator::mind::Core;
-use afloat_operator::prober::Prober;
-use afloat_operator::{OperatorConfig, run};
+use afloat_operator::run;
 use common::{Cluster, HOME, node_upgrade_body};
-use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
-
-struct Healthy;
-
-impl Prober for Healthy {
-    fn ready(&self, _: NodeName, _: String) -> BoxFuture<'_, bool> {
-        Box::pin(async { true })
-    }
-}
 
 /// Runs task pods to their end and lets go of pods that have to end, until it is dropped.
 async fn kubelet(cluster: Cluster, exit_code: i32) {
@@ -112,26 +97,10 @@ async fn upgrade_until(state: NodeState, exit_code: i32) -> Ended {
     body["spec"]["stage"] = json!({"name": "stage", "image": "registry.example/afloat:1", "args": ["node", "stage"]});
     cluster.make::<NodeKubeadmUpgrade>(HOME, body).await;
 
-    let twin = Cluster {
-        server: cluster.server.clone(),
-        client: cluster.client.clone(),
-        clients: cluster.clients.clone(),
-    };
+    let twin = cluster.clone();
     let kubelet = tokio::spawn(kubelet(twin, exit_code));
     let (stop, stopped) = oneshot::channel::<()>();
-    let config = OperatorConfig {
-        clients: cluster.clients.clone(),
-        home: HOME.to_owned(),
-        identity: "operator-0".to_owned(),
-        clock: Arc::new(SystemClock),
-        mind: Arc::new(Core),
-        prober: Arc::new(Healthy),
-        listen: None,
-        leader_election: false,
-        metrics: Metrics::default(),
-        hci: afloat_operator::hci::HciOptions::default(),
-    };
-    let operator = tokio::spawn(run(config, async {
+    let operator = tokio::spawn(run(cluster.operator(), async {
         let _told = stopped.await;
     }));
     let api = cluster.api::<NodeKubeadmUpgrade>(HOME);

@@ -19,15 +19,12 @@ use afloat_api::clusterupgrade::Phase;
 use afloat_api::{ClusterUpgrade, ClusterUpgradeStatus, Reason};
 use afloat_core::action::{Action, Decision, Event, EventObject};
 use afloat_core::objects::target_of;
-use afloat_core::view::{NodeName, View};
+use afloat_core::view::View;
 use afloat_core::{Changed, Subject};
-use afloat_operator::clock::SystemClock;
 use afloat_operator::metrics::Metrics;
 use afloat_operator::mind::{Mind, told};
-use afloat_operator::prober::Prober;
 use afloat_operator::{LEADER_LEASE, OperatorConfig, OperatorError, run};
 use common::{Cluster, HOME};
-use futures::future::BoxFuture;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::events::v1::Event as KubeEvent;
@@ -102,14 +99,6 @@ impl Mind for Simple {
     }
 }
 
-struct Healthy;
-
-impl Prober for Healthy {
-    fn ready(&self, _: NodeName, _: String) -> BoxFuture<'_, bool> {
-        Box::pin(async { true })
-    }
-}
-
 struct Running {
     mind: Arc<Simple>,
     metrics: Metrics,
@@ -121,16 +110,12 @@ fn start(cluster: &Cluster, identity: &str, listen: Option<SocketAddr>) -> Runni
     let (stop, stopped) = oneshot::channel::<()>();
     let (mind, metrics) = (Arc::new(Simple::default()), Metrics::default());
     let config = OperatorConfig {
-        clients: cluster.clients.clone(),
-        home: HOME.to_owned(),
         identity: identity.to_owned(),
-        clock: Arc::new(SystemClock),
         mind: mind.clone(),
-        prober: Arc::new(Healthy),
         listen,
         leader_election: true,
         metrics: metrics.clone(),
-        hci: afloat_operator::hci::HciOptions::default(),
+        ..cluster.operator()
     };
     let task = tokio::spawn(run(config, async {
         let _told = stopped.await;
@@ -240,19 +225,7 @@ async fn the_core_itself_is_plugged_in() {
     cluster.node("worker-1", json!({})).await;
     cluster.upgrade().await;
     let (stop, stopped) = oneshot::channel::<()>();
-    let config = OperatorConfig {
-        clients: cluster.clients.clone(),
-        home: HOME.to_owned(),
-        identity: "operator-0".to_owned(),
-        clock: Arc::new(SystemClock),
-        mind: Arc::new(afloat_operator::mind::Core),
-        prober: Arc::new(Healthy),
-        listen: None,
-        leader_election: false,
-        metrics: Metrics::default(),
-        hci: afloat_operator::hci::HciOptions::default(),
-    };
-    let task = tokio::spawn(run(config, async {
+    let task = tokio::spawn(run(cluster.operator(), async {
         let _told = stopped.await;
     }));
     let api = cluster.api::<ClusterUpgrade>(HOME);

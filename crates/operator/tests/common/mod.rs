@@ -7,8 +7,15 @@ use afloat_api::{
 };
 use afloat_apisim::{ApiServer, Options};
 use afloat_core::objects::target_of;
-use afloat_core::view::Target;
+use afloat_core::view::{NodeName, Target};
+use afloat_operator::OperatorConfig;
 use afloat_operator::clients::Clients;
+use afloat_operator::clock::SystemClock;
+use afloat_operator::hci::HciOptions;
+use afloat_operator::metrics::Metrics;
+use afloat_operator::mind::Core;
+use afloat_operator::prober::Prober;
+use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -17,9 +24,20 @@ use kube::{Api, Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 pub const HOME: &str = "afloat";
 
+/// Control planes that always answer.
+pub struct Healthy;
+
+impl Prober for Healthy {
+    fn ready(&self, _: NodeName, _: String) -> BoxFuture<'_, bool> {
+        Box::pin(async { true })
+    }
+}
+
+#[derive(Clone)]
 pub struct Cluster {
     pub server: ApiServer,
     pub client: Client,
@@ -27,6 +45,22 @@ pub struct Cluster {
 }
 
 impl Cluster {
+    /// An operator of its own, alone: renewing a lease would be a write that no test is about.
+    pub fn operator(&self) -> OperatorConfig {
+        OperatorConfig {
+            clients: self.clients.clone(),
+            home: HOME.to_owned(),
+            identity: "operator-0".to_owned(),
+            clock: Arc::new(SystemClock),
+            mind: Arc::new(Core),
+            prober: Arc::new(Healthy),
+            listen: None,
+            leader_election: false,
+            metrics: Metrics::default(),
+            hci: HciOptions::default(),
+        }
+    }
+
     pub async fn new() -> Self {
         let server = ApiServer::new(Options::default());
         let client = server.client();

@@ -4,11 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use afloat_operator::clock::SystemClock;
 use afloat_operator::hci::{HciOptions, Place, ReleaseSource};
-use afloat_operator::metrics::Metrics;
-use afloat_operator::mind::Core;
-use afloat_operator::prober::Prober;
 use afloat_operator::{OperatorConfig, OperatorError, run};
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
@@ -22,7 +18,7 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use crate::common::{Cluster, HOME};
+use crate::common::Cluster;
 
 pub const NAME: &str = "hvst-upgrade-x7k2p";
 pub const PAUSE: &str = "harvesterhci.io/node-upgrade-pause";
@@ -44,14 +40,6 @@ const KINDS: &[(&str, &str, &str, &str)] = &[
     ),
     ("longhorn.io", "v1beta2", "Volume", "volumes"),
 ];
-
-struct Healthy;
-
-impl Prober for Healthy {
-    fn ready(&self, _: afloat_core::view::NodeName, _: String) -> BoxFuture<'_, bool> {
-        Box::pin(async { true })
-    }
-}
 
 struct Served;
 
@@ -106,19 +94,11 @@ impl HciCluster {
         create(&cluster, "harvesterhci.io/v1beta1", "versions", SYSTEM, version).await;
         let (stop, stopped) = oneshot::channel::<()>();
         let config = OperatorConfig {
-            clients: cluster.clients.clone(),
-            home: HOME.to_owned(),
-            identity: "operator-0".to_owned(),
-            clock: Arc::new(SystemClock),
-            mind: Arc::new(Core),
-            prober: Arc::new(Healthy),
-            listen: None,
-            leader_election: false,
-            metrics: Metrics::default(),
             hci: HciOptions {
                 source: Some(Arc::new(Served)),
                 ..HciOptions::default()
             },
+            ..cluster.operator()
         };
         let operator = tokio::spawn(run(config, async {
             let _told = stopped.await;
