@@ -233,3 +233,100 @@ impl WriteObserver for Record {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use afloat_apisim::store::Object;
+    use serde_json::json;
+
+    fn record() -> Record {
+        let clock = Clock::starting_at(jiff::Timestamp::UNIX_EPOCH);
+        Record::new(clock, false, 1, "v1.35.4")
+    }
+
+    /// A Node is written: its name tells what it is, `ours` that Afloat cordoned it.
+    fn written(record: &Record, name: &str, version: &str, cordoned: bool, ours: bool) {
+        let labels = if name.starts_with("cp-") {
+            json!({ labels::CONTROL_PLANE_NODE: "" })
+        } else {
+            json!({})
+        };
+        let annotations = if ours {
+            json!({ annotations::CORDONED_BY: "uid" })
+        } else {
+            json!({})
+        };
+        let value = json!({
+            "metadata": { "name": name, "labels": labels, "annotations": annotations },
+            "spec": { "unschedulable": cordoned },
+            "status": { "nodeInfo": { "kubeletVersion": version } },
+        });
+        let table = TableKey {
+            group: String::new(),
+            plural: "nodes".to_owned(),
+        };
+        let change = Change {
+            revision: 1,
+            kind: ChangeKind::Modified,
+            key: name.into(),
+            object: Object::new(value, 1),
+            previous: None,
+        };
+        record.on_write(&table, &change);
+    }
+
+    fn broken(record: &Record) -> Vec<String> {
+        let words = |text: String| text.split(':').next().unwrap_or_default().to_owned();
+        record.said().broken.into_iter().map(words).collect()
+    }
+
+    #[tokio::test]
+    async fn each_rule_is_seen_to_break() {
+        const OLD: &str = "v1.35.4";
+        const NEW: &str = "v1.36.3";
+        /// Nodes as written: name, version, cordoned, by us.
+        type Written = &'static [(&'static str, &'static str, bool, bool)];
+        let cases: [(&[&str], Written); 6] = [
+            (
+                &[],
+                &[
+                    ("w-1", OLD, true, true),
+                    ("w-1", OLD, false, false),
+                    ("w-2", OLD, true, true),
+                ],
+            ),
+            (&["rule 1"], &[("w-1", OLD, true, true), ("w-2", OLD, true, true)]),
+            (&["rule 2"], &[("cp-1", OLD, true, true), ("cp-2", OLD, true, true)]),
+            (&["rule 5"], &[("cp-1", OLD, false, false), ("cp-1", NEW, false, false)]),
+            (
+                &["rule 4"],
+                &[
+                    ("cp-1", OLD, false, false),
+                    ("w-1", OLD, true, true),
+                    ("w-1", NEW, true, true),
+                ],
+            ),
+            (
+                &[],
+                &[
+                    ("cp-1", OLD, true, true),
+                    ("cp-1", NEW, true, true),
+                    ("w-1", OLD, true, true),
+                    ("w-1", NEW, true, true),
+                ],
+            ),
+        ];
+        for (rules, writes) in cases {
+            let record = record();
+            for (name, version, cordoned, ours) in writes {
+                written(&record, name, version, *cordoned, *ours);
+            }
+            assert_eq!(broken(&record), rules, "{writes:?}");
+        }
+        let record = record();
+        written(&record, "w-1", OLD, true, true);
+        record.assert_nothing_left();
+        assert_eq!(broken(&record), ["rule 7"]);
+    }
+}
