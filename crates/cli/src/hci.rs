@@ -3,11 +3,12 @@
 
 mod board;
 
-use crate::args::people::{Abort, Explain, ExplainOutput, Form, Status, StatusOutput};
+use crate::args::people::{Abort, Explain, Form, Status, StatusOutput};
 use crate::cluster::{Cluster, Live, because_of};
 use crate::hold::{annotate, parameters};
 use crate::problem::{Code, Problem};
 use crate::screen::{Screen, consent};
+use crate::status;
 use crate::upgrade::printed;
 use crate::which;
 use afloat_api::annotations;
@@ -290,20 +291,7 @@ async fn follow(
 
 pub fn explain(live: &Live, key: &Key, arguments: &Explain, screen: &mut Screen) -> Result<Code, Problem> {
     let explanation = hci::explain(live.view(), key).unwrap_or_default();
-    match arguments.output {
-        ExplainOutput::Text => screen.say(explanation.to_string().trim_end()),
-        ExplainOutput::Json => {
-            let remedies = explanation.remedies.iter();
-            let remedies = remedies.map(|remedy| json!({ "command": remedy.command, "effect": remedy.effect }));
-            let value = json!({
-                "upgrade": &*key.name,
-                "because": explanation.because,
-                "remedies": remedies.collect::<Vec<_>>(),
-            });
-            screen.say(printed(&value, Form::Json)?.trim_end());
-        }
-    }
-    Ok(Code::Done)
+    status::tell(&explanation, key, arguments.output, screen)
 }
 
 /// Writes an annotation of this very Upgrade, whatever happened to its name meanwhile.

@@ -9,7 +9,9 @@ use crate::problem::{Code, Problem};
 use crate::screen::{Screen, interrupted};
 use crate::upgrade::printed;
 use crate::which;
+use afloat_core::explain::Explanation;
 use afloat_core::objects::key_of;
+use afloat_core::view::Key;
 use jiff::Timestamp;
 use serde_json::json;
 use std::future::Future;
@@ -78,7 +80,12 @@ pub async fn explain(cluster: &Cluster, arguments: &Explain, screen: &mut Screen
     }
     let key = key_of(&which::to_look_at(live.view(), arguments.name.as_deref())?.metadata);
     let explanation = afloat_core::explain::explain(live.view(), &key, Timestamp::now()).unwrap_or_default();
-    match arguments.output {
+    tell(&explanation, &key, arguments.output, screen)
+}
+
+/// An explanation in the form that was asked for.
+pub fn tell(explanation: &Explanation, key: &Key, output: ExplainOutput, screen: &mut Screen) -> Result<Code, Problem> {
+    match output {
         ExplainOutput::Text => screen.say(explanation.to_string().trim_end()),
         ExplainOutput::Json => {
             let remedies = explanation.remedies.iter();
