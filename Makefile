@@ -1,15 +1,21 @@
 # Every task a person runs, a line of help each: `make` alone lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run build static test check lint fmt unit components lab-components lab-up lab-down lab-status lab-exec lab-probe e2e-smoke conformance generate bench sim trials soak-sim fuzz advisories clean
+.PHONY: help run build static test check lint fmt unit components lab-components lab-able lab-up lab-down lab-status lab-exec lab-probe e2e-smoke conformance generate bench sim trials soak-sim fuzz advisories clean
 
 TOOLS := $(or $(AFLOAT_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/afloat)/tools/bin
 export PATH := $(TOOLS):$(PATH)
 HOST_TARGET = $(shell rustc --version --verbose | sed -n 's/^host: //p')
 
-# The afloat that is tested is the one that is shipped: one file that needs nothing of its machine.
-E2E = AFLOAT_STATIC="$$($(MAKE) --no-print-directory static | tail -n 1)" cargo nextest run --package afloat-e2e --no-capture
+# Tests that make whole machines have targets of their own.
+NO_MACHINES = not (package(afloat-e2e) and kind(test))
 LAB_RUN = cargo run --quiet --package afloat-lab --bin lab -- --name $(or $(LAB),main)
+
+# The afloat that is tested is the one that is shipped, one file that needs nothing of its machine: built first, unless AFLOAT_STATIC names one.
+STATIC = $(abspath $(or $(CARGO_TARGET_DIR),target))/$(HOST_TARGET)/static/afloat
+E2E_NEEDS = lab-able lab-components $(if $(AFLOAT_STATIC),,static)
+# Labs of a run that was killed end with it.
+E2E = trap '$(LAB_RUN) down --beginning e2e-' EXIT; AFLOAT_STATIC="$(or $(AFLOAT_STATIC),$(STATIC))" cargo nextest run --package afloat-e2e --no-capture
 
 help: ## List the tasks
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,7 +31,7 @@ build: ## Build the afloat binary (target/release/afloat)
 static: ## Build afloat as one file that runs on any Linux machine and in an empty image (6 minutes on 2 cores, then 1)
 	@tools/ensure cargo cc
 	RUSTFLAGS='-C target-feature=+crt-static' cargo build --profile static --target $(HOST_TARGET) --package afloat-cli
-	@echo "$${CARGO_TARGET_DIR:-target}/$(HOST_TARGET)/static/afloat"
+	@echo "$(STATIC)"
 
 test: ## Everything that must hold: lints, licences, tests, real components, conformance (10 minutes; 40 on a new machine)
 	@tools/ensure cargo cc go setpriv nextest deny docker-registry
@@ -33,7 +39,7 @@ test: ## Everything that must hold: lints, licences, tests, real components, con
 	cargo deny --log-level error check bans licenses sources
 	cargo xtask components
 	cargo clippy --workspace --all-targets -- -D warnings
-	cargo nextest run --workspace --exclude afloat-e2e
+	cargo nextest run --workspace --filterset '$(NO_MACHINES)'
 
 check: lint unit ## The quick half of `test`: lints and the tests that need no real components (3 minutes)
 
@@ -48,7 +54,7 @@ fmt: ## Format the code
 
 unit: ## Tests that need nothing but Rust
 	@tools/ensure cargo cc nextest
-	cargo nextest run --workspace --exclude afloat-conformance --exclude afloat-e2e --exclude afloat-realparts --filterset 'not binary(real_registry)'
+	cargo nextest run --workspace --exclude afloat-conformance --exclude afloat-realparts --filterset 'not binary(real_registry) and $(NO_MACHINES)'
 
 components: ## Build the real etcd, kube-apiserver, kubectl, ... into the cache (10 minutes, once)
 	@tools/ensure cargo cc go
@@ -58,8 +64,11 @@ lab-components: ## Build what the lab's machines run too: kubelet, kubeadm, cont
 	@tools/ensure cargo cc go seccomp
 	cargo xtask components --set lab
 
-lab-up: lab-components ## Make real kubeadm machines here (CONTROL_PLANES=3 WORKERS=2 VERSION=v1.35.4 LAB=main; as root)
-	@tools/ensure lab
+lab-able:
+	@tools/ensure cargo cc lab
+	@$(LAB_RUN) able
+
+lab-up: lab-able lab-components ## Make real kubeadm machines here (CONTROL_PLANES=3 WORKERS=2 VERSION=v1.35.4 LAB=main; as root)
 	@$(LAB_RUN) up --control-planes $(or $(CONTROL_PLANES),3) --workers $(or $(WORKERS),2) --version $(or $(VERSION),v1.35.4)
 
 lab-down: ## End them, and everything they started (ARGS=--all for all labs)
@@ -74,8 +83,8 @@ lab-exec: ## Run something inside a machine (NODE=cp-1 CMD="journalctl -u kubele
 lab-probe: ## Count failed requests from everywhere for SECONDS=30
 	@$(LAB_RUN) probe --seconds $(or $(SECONDS),30)
 
-e2e-smoke: lab-components ## One real control-plane node upgraded in place by Afloat, installed from its manifests (4 minutes; as root)
-	@tools/ensure cargo cc lab nextest
+e2e-smoke: $(E2E_NEEDS) ## One real control-plane node upgraded in place by Afloat, installed from its manifests (3 minutes, and 6 to build it; as root)
+	@tools/ensure nextest
 	$(E2E) --test smoke
 
 conformance: ## Compare the embedded API server with the real one (ARGS="--sequences 5000" for more)

@@ -2,8 +2,15 @@
 //! pushed to the site's registry, the kinds and the manifests applied. The tests beside it upgrade such sites and break them.
 //! What a lab is lives in `afloat-lab`, which knows nothing of Afloat.
 
+mod account;
+mod endpoints;
 mod error;
+mod read;
+mod run;
 mod site;
 
+pub use account::{Account, Filling, NodeAccount};
+pub use endpoints::{Endpoints, Seen};
 pub use error::Error;
-pub use site::{Followed, Site};
+pub use run::{Followed, States};
+pub use site::Site;

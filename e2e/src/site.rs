@@ -12,13 +12,14 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use crate::Error;
+use crate::read::{list, ready, text};
 
 /// The namespace Afloat runs in.
 const HOME: &str = "afloat-system";
+/// The lease of whoever works.
+const LEADER: &str = "afloat-operator";
 /// An operator is up by then, also on two busy cores.
 const INSTALLED_WITHIN: Duration = Duration::from_mins(4);
-/// The name of the image in the manifests.
-const PLACEHOLDER: &str = "image: afloat:latest";
 
 /// A lab with Afloat in it; it ends when this is dropped.
 #[derive(Debug)]
@@ -26,14 +27,6 @@ pub struct Site {
     pub lab: Lab,
     afloat: PathBuf,
     to: String,
-}
-
-/// How `afloat upgrade` ended, and all it said.
-#[derive(Debug)]
-pub struct Followed {
-    pub exit_code: Option<i32>,
-    pub said: String,
-    pub took: Duration,
 }
 
 impl Site {
@@ -48,9 +41,9 @@ impl Site {
             afloat,
             to: to.to_owned(),
         };
-        site.kubectl(&["create", "namespace", HOME])?;
+        site.apply_manifests()?;
         let image = site.publish()?;
-        site.install(&image)?;
+        site.start_operator(&image)?;
         Ok(site)
     }
 
@@ -106,36 +99,22 @@ impl Site {
         Ok(image)
     }
 
-    /// Applies the kinds and the manifests as they are, but for the image.
-    fn install(&self, image: &str) -> Result<(), Error> {
+    /// Applies the kinds and the manifests as they are; the image that they name is not there yet.
+    fn apply_manifests(&self) -> Result<(), Error> {
         let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy");
-        let crds = deploy.join("crds").display().to_string();
-        self.kubectl(&["apply", "--server-side", "-f", &crds])?;
-        let manifest = deploy.join("install/afloat.yaml");
-        let text = fs::read_to_string(&manifest).map_err(Error::file(&manifest))?;
-        if !text.contains(PLACEHOLDER) {
-            return Err(Error::Unexpected(
-                manifest.display().to_string(),
-                "it names no image afloat:latest".to_owned(),
-            ));
+        for part in ["crds", "install/afloat.yaml"] {
+            let part = deploy.join(part).display().to_string();
+            self.kubectl(&["apply", "--server-side", "-f", &part])?;
         }
-        let named = self.lab.folder().join("afloat.yaml");
-        fs::write(&named, text.replace(PLACEHOLDER, &format!("image: {image}"))).map_err(Error::file(&named))?;
-        self.kubectl(&[
-            "apply",
-            "--server-side",
-            "--force-conflicts",
-            "-f",
-            &named.display().to_string(),
-        ])?;
+        Ok(())
+    }
+
+    fn start_operator(&self, image: &str) -> Result<(), Error> {
+        let operator = format!("operator={image}");
+        self.kubectl(&["-n", HOME, "set", "image", "deployment/afloat", &operator])?;
         let within = format!("--timeout={}s", INSTALLED_WITHIN.as_secs());
-        let mut rollout = self.lab.kubectl_command()?;
-        rollout.args(["-n", HOME, "rollout", "status", "deployment/afloat", &within]);
-        finished(
-            "rollout of the operator",
-            &rollout.output().map_err(Error::file(Path::new("kubectl")))?,
-        )
-        .map(drop)
+        let rollout = ["-n", HOME, "rollout", "status", "deployment/afloat", &within];
+        self.kubectl(&rollout).map(drop)
     }
 
     pub fn kubectl(&self, words: &[&str]) -> Result<String, Error> {
@@ -147,7 +126,17 @@ impl Site {
         serde_json::from_str(&text).map_err(|error| Error::Unexpected(words.join(" "), error.to_string()))
     }
 
-    fn command(&self, words: &[&str]) -> Command {
+    /// All objects of a kind of ours.
+    pub fn objects(&self, kind: &str) -> Result<Value, Error> {
+        self.object(&["-n", HOME, "get", kind])
+    }
+
+    /// The version it goes to.
+    pub fn to(&self) -> &str {
+        &self.to
+    }
+
+    pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = self.lab.command(&self.afloat.display().to_string());
         command.args(words);
         command
@@ -159,37 +148,28 @@ impl Site {
         finished(&words.join(" "), &output)
     }
 
-    /// `afloat upgrade`, followed to its end, whatever that is.
-    pub fn upgrade(&self, further: &[&str]) -> Result<Followed, Error> {
-        let begun = Instant::now();
-        let words = [
-            &[
-                "upgrade",
-                "--to",
-                &self.to,
-                "--yes",
-                "--delete-emptydir-data",
-                "--evict-unmanaged",
-            ],
-            further,
-        ]
-        .concat();
-        let output = self.command(&words).output().map_err(Error::file(&self.afloat))?;
-        Ok(Followed {
-            exit_code: output.status.code(),
-            took: begun.elapsed(),
-            said: said(&output),
-        })
+    /// Ends the operator that works, as a power cut would: nobody is told. Answers with its name.
+    pub fn kill_leader(&self) -> Result<String, Error> {
+        let lease = self.object(&["-n", HOME, "get", "lease", LEADER])?;
+        let leader = text(&lease, "/spec/holderIdentity");
+        self.kubectl(&["-n", HOME, "delete", "pod", &leader, "--grace-period=0", "--force"])?;
+        Ok(leader)
     }
 
-    /// Every node with its version, and what is wrong with it now that all is over.
-    pub fn left_behind(&self) -> Result<Vec<String>, Error> {
+    /// The version of a node's kubelet.
+    pub fn version(&self, node: &str) -> Result<String, Error> {
+        let node = self.object(&["get", "node", node])?;
+        Ok(text(&node, "/status/nodeInfo/kubeletVersion"))
+    }
+
+    /// What is wrong with the nodes now that all is over and they should be at `version`.
+    pub fn left_behind(&self, version: &str) -> Result<Vec<String>, Error> {
         let mut wrong = Vec::new();
         for node in list(&self.object(&["get", "nodes"])?) {
             let name = text(node, "/metadata/name");
-            let version = text(node, "/status/nodeInfo/kubeletVersion");
-            if version != self.to {
-                wrong.push(format!("{name} is at {version}"));
+            let now = text(node, "/status/nodeInfo/kubeletVersion");
+            if now != version {
+                wrong.push(format!("{name} is at {now}"));
             }
             if node["spec"]["unschedulable"] == true {
                 wrong.push(format!("{name} is cordoned"));
@@ -200,6 +180,10 @@ impl Site {
                 .flatten()
                 .filter(|(key, _)| key.contains("afloat.dev/"));
             wrong.extend(ours.map(|(key, _)| format!("{name} keeps {key}")));
+            let tables = self.lab.machine(&name)?.exec(["nft", "list", "tables"])?;
+            if tables.contains("afloat") {
+                wrong.push(format!("{name} still forwards"));
+            }
         }
         for pod in list(&self.object(&["-n", HOME, "get", "pods"])?) {
             if text(pod, "/metadata/labels/app.kubernetes.io~1name") != "afloat-operator" {
@@ -234,31 +218,6 @@ impl Site {
             }
             thread::sleep(Duration::from_secs(1));
         }
-    }
-
-    /// Steps and durations of every node, for the table of a run.
-    pub fn table(&self) -> Result<String, Error> {
-        let mut table = String::new();
-        for upgrade in list(&self.object(&["-n", HOME, "get", "nodekubeadmupgrades"])?) {
-            let _ = writeln!(
-                table,
-                "{:<8} {}",
-                text(upgrade, "/spec/node/name"),
-                text(upgrade, "/status/state")
-            );
-            for step in upgrade["status"]["steps"].as_array().into_iter().flatten() {
-                let _ = writeln!(
-                    table,
-                    "    {:<12} {:<10} {} → {}  {}",
-                    text(step, "/name"),
-                    text(step, "/state"),
-                    text(step, "/startedAt"),
-                    text(step, "/finishedAt"),
-                    text(step, "/message"),
-                );
-            }
-        }
-        Ok(table)
     }
 
     /// The digest of a file inside a machine.
@@ -305,24 +264,4 @@ fn finished(words: &str, output: &Output) -> Result<String, Error> {
         status: output.status.to_string(),
         said: said(output),
     })
-}
-
-fn list(value: &Value) -> &[Value] {
-    value["items"].as_array().map_or(&[], Vec::as_slice)
-}
-
-fn text(value: &Value, pointer: &str) -> String {
-    value
-        .pointer(pointer)
-        .and_then(Value::as_str)
-        .unwrap_or_default()
-        .to_owned()
-}
-
-fn ready(pod: &Value) -> bool {
-    let conditions = pod["status"]["conditions"].as_array();
-    conditions
-        .into_iter()
-        .flatten()
-        .any(|one| one["type"] == "Ready" && one["status"] == "True")
 }

@@ -13,7 +13,7 @@ const TUNED: &str = "/etc/sysctl.d/90-site.conf";
 
 #[test]
 fn p1_p36_a_single_real_node_is_upgraded_in_place() {
-    let site = Site::up(&Spec::single("smoke"), TO).unwrap();
+    let site = Site::up(&Spec::single("e2e-smoke"), TO).unwrap();
     site.lab
         .machine("cp-1")
         .unwrap()
@@ -22,7 +22,7 @@ fn p1_p36_a_single_real_node_is_upgraded_in_place() {
     site.kubectl(&["create", "configmap", "kept", "--from-literal=since=before"])
         .unwrap();
 
-    let followed = site.upgrade(&["--timeout", "10m"]).unwrap();
+    let followed = site.upgrade(&[], Duration::from_mins(10), None, |_| Ok(())).unwrap();
     println!(
         "{}\nexit code {:?} after {:?}",
         followed.said, followed.exit_code, followed.took
@@ -30,11 +30,11 @@ fn p1_p36_a_single_real_node_is_upgraded_in_place() {
     if followed.exit_code != Some(0) {
         println!("{}", site.diagnosis());
     }
-    println!("{}", site.table().unwrap());
+    println!("{}", site.account(&followed).unwrap());
 
     assert_eq!(followed.exit_code, Some(0));
     site.settled(Duration::from_mins(3)).unwrap();
-    assert_eq!(site.left_behind().unwrap(), Vec::<String>::new());
+    assert_eq!(site.left_behind(TO).unwrap(), Vec::<String>::new());
     let kept = site.object(&["get", "configmap", "kept"]).unwrap();
     assert_eq!(kept["data"]["since"], "before");
     let tuned = site.lab.machine("cp-1").unwrap().exec(["cat", TUNED]).unwrap();

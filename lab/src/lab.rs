@@ -62,6 +62,11 @@ pub struct Lab {
 }
 
 impl Lab {
+    /// Whether this machine can run labs; what is missing is in the error.
+    pub fn able() -> Result<(), Error> {
+        checks::able(&Home::find()?).map(drop)
+    }
+
     /// Makes a lab; what is left of an earlier one of that name is ended first.
     pub fn up(spec: &Spec) -> Result<Self, Error> {
         Self::up_with(spec, &Progress::new(false))

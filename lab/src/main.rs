@@ -45,7 +45,12 @@ enum Command {
         /// All labs
         #[arg(long)]
         all: bool,
+        /// All labs whose names begin so; silent where there is none
+        #[arg(long, conflicts_with = "all")]
+        beginning: Option<String>,
     },
+    /// Whether this machine can run labs; what is missing otherwise
+    Able,
     /// What there is, and how it is
     Status,
     /// Add a worker
@@ -136,8 +141,14 @@ fn run(arguments: Arguments) -> Result<ExitCode, Error> {
             proxy_mode,
             workload: !bare,
         })?,
-        Command::Down { all } => {
-            let names = if all { Lab::all()? } else { vec![name] };
+        Command::Able => Lab::able()?,
+        Command::Down { all, beginning } => {
+            let mut names = if all || beginning.is_some() {
+                Lab::all()?
+            } else {
+                vec![name]
+            };
+            names.retain(|name| beginning.as_ref().is_none_or(|start| name.starts_with(start)));
             for name in names {
                 Lab::end_named(&name)?;
                 println!("lab {name} is ended");
