@@ -14,9 +14,12 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{Bundle, Machine, Shared, SimHost, Tree};
 
+mod control_planes;
 mod crashes;
 mod failures;
 mod happy;
+mod refusals;
+mod undoing;
 
 /// An attempt at one machine: what the kubelet, the pods and the host unit do together.
 #[derive(Clone)]
@@ -311,4 +314,17 @@ pub fn outcome(ended: &(i32, StepReport)) -> (i32, StepOutcome) {
 pub fn method(attempt: &mut Attempt) -> String {
     let (_, report) = attempt.step(steps::KUBEADM);
     report.method.unwrap_or_default()
+}
+
+/// Undoes the attempt; the machine is then as it was.
+fn put_back(attempt: &mut Attempt, case: Case) {
+    let ended = attempt.step_patiently(steps::ROLLBACK);
+    assert_eq!(
+        outcome(&ended),
+        (exit::DONE, StepOutcome::Done),
+        "{ended:?}\n{}",
+        attempt.journal()
+    );
+    attempt.quiet();
+    attempt.assert_put_back(case);
 }

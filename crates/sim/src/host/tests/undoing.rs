@@ -1,0 +1,188 @@
+//! Back to how it was: by the step that undoes, and by the host itself where a node does not come back.
+
+use super::*;
+
+#[test]
+fn k2_a_rollback_after_any_step_restores_every_byte() {
+    for case in CASES {
+        for last in node_steps::ORDER {
+            let mut attempt = Attempt::new(case);
+            for step in node_steps::ORDER {
+                assert_eq!(attempt.step_patiently(step).0, exit::DONE, "{case:?} {step}");
+                if step == last {
+                    break;
+                }
+            }
+            put_back(&mut attempt, case);
+        }
+    }
+}
+
+#[test]
+fn an_undone_attempt_is_followed_by_another() {
+    for case in [WORKER, FIRST, OTHER_SLOW] {
+        let mut attempt = Attempt::new(case);
+        attempt.upgrade();
+        put_back(&mut attempt, case);
+        attempt.plan.attempt = 2;
+        assert_eq!(attempt.upgrade().0, exit::DONE, "{case:?}");
+        attempt.assert_at_target(case);
+    }
+}
+
+#[test]
+fn an_etcd_that_stayed_at_its_new_version_does_not_make_the_next_attempt_slow() {
+    let mut attempt = Attempt::new(FIRST);
+    attempt.upgrade();
+    put_back(&mut attempt, FIRST);
+    assert!(attempt.journal().contains("etcd stays at"), "{}", attempt.journal());
+    attempt.plan.attempt = 2;
+    for step in [steps::STAGE, steps::STAND_ASIDE, steps::CONTAINERD, steps::CNI] {
+        assert_eq!(attempt.step(step).0, exit::DONE);
+    }
+    assert_eq!(method(&mut attempt), "swift");
+}
+
+#[test]
+fn an_attempt_that_was_neither_finished_nor_undone_blocks_the_next() {
+    let mut attempt = Attempt::new(WORKER);
+    for step in [steps::STAGE, steps::CONTAINERD] {
+        attempt.step(step);
+    }
+    attempt.plan.attempt = 2;
+    let now = attempt.host.now();
+    let refused = attempt
+        .engine
+        .begin(&mut attempt.host, &attempt.plan, steps::STAGE, now);
+    let message = refused.unwrap_err().to_string();
+    assert!(message.contains("neither finished nor undone"), "{message}");
+    put_back(&mut attempt, WORKER);
+}
+
+#[test]
+fn k2_a_control_plane_whose_new_api_server_is_broken_puts_itself_back() {
+    for case in [FIRST, OTHER, SINGLE] {
+        let mut attempt = Attempt::new(case);
+        let broken = ("kube-apiserver".to_owned(), "v1.36.3".to_owned());
+        attempt.host.faults.broken_parts.insert(broken);
+        let ended = attempt.upgrade();
+        assert_eq!(
+            outcome(&ended),
+            (exit::UNDONE, StepOutcome::Undone),
+            "{case:?} {ended:?}"
+        );
+        assert_eq!(ended.1.reason.as_deref(), Some("UndoneByHost"));
+        assert!(
+            ended.1.message.contains("the API server did not come back"),
+            "{ended:?}"
+        );
+        attempt.assert_put_back(case);
+    }
+}
+
+#[test]
+fn a_worker_whose_new_kubelet_never_comes_up_puts_itself_back() {
+    for case in [WORKER, FAR_WORKER, OTHER_SLOW] {
+        let mut attempt = Attempt::new(case);
+        attempt.host.faults.broken_kubelets.insert("v1.36.3".to_owned());
+        let began = attempt.host.now();
+        let ended = attempt.upgrade();
+        assert_eq!(
+            outcome(&ended),
+            (exit::UNDONE, StepOutcome::Undone),
+            "{case:?} {ended:?}"
+        );
+        assert!(
+            ended
+                .1
+                .message
+                .contains("the kubelet did not come back within 600 seconds"),
+            "{ended:?}"
+        );
+        assert!(attempt.host.now().duration_since(began).as_secs() < 1000, "{case:?}");
+        attempt.assert_put_back(case);
+    }
+}
+
+#[test]
+fn a_runtime_that_does_not_come_up_is_put_back() {
+    for case in [WORKER, FIRST] {
+        let mut attempt = Attempt::new(case);
+        attempt.host.faults.broken_runtimes.insert("v2.3.7".to_owned());
+        let ended = attempt.upgrade();
+        assert_eq!(
+            outcome(&ended),
+            (exit::UNDONE, StepOutcome::Undone),
+            "{case:?} {ended:?}"
+        );
+        attempt.assert_put_back(case);
+    }
+}
+
+#[test]
+fn an_undoing_that_does_not_help_says_what_is_left() {
+    let mut attempt = Attempt::new(WORKER);
+    attempt.step(steps::STAGE);
+    attempt.host.faults.broken_kubelets = ["v1.36.3", "v1.35.4"].map(str::to_owned).into();
+    let ended = attempt.upgrade();
+    assert_eq!(outcome(&ended), (exit::FAILED, StepOutcome::Failed), "{ended:?}");
+    assert_eq!(ended.1.reason.as_deref(), Some("RollbackFailed"));
+    assert!(ended.1.message.contains("the kubelet did not come back"), "{ended:?}");
+    // The cause is gone, and somebody asks again.
+    attempt.host.faults.broken_kubelets.clear();
+    put_back(&mut attempt, WORKER);
+}
+
+#[test]
+fn k2_etcd_stays_where_it_is_healthy_and_goes_back_where_it_is_broken() {
+    let mut attempt = Attempt::new(FIRST);
+    attempt.upgrade();
+    let ended = attempt.step(steps::ROLLBACK);
+    assert!(ended.1.message.contains("etcd stays at 3.6.8-0"), "{ended:?}");
+    assert_eq!(
+        attempt.changed_outside(),
+        [paths::manifest("etcd"), paths::UNIT_FILE.to_owned()]
+    );
+
+    let broken = ("etcd".to_owned(), "3.6.8-0".to_owned());
+    let mut attempt = Attempt::new(FIRST);
+    attempt.host.faults.broken_parts.insert(broken.clone());
+    let ended = attempt.upgrade();
+    assert_eq!(outcome(&ended), (exit::UNDONE, StepOutcome::Undone), "{ended:?}");
+    assert_eq!(attempt.changed_outside(), [""; 0]);
+
+    let mut attempt = Attempt::new(FIRST);
+    attempt.host.faults.broken_parts.insert(broken);
+    attempt.host.member.cluster_version = "3.7.0".to_owned();
+    let ended = attempt.upgrade();
+    assert_eq!(outcome(&ended), (exit::FAILED, StepOutcome::Failed), "{ended:?}");
+    assert!(ended.1.message.contains("join anew"), "{ended:?}");
+}
+
+#[test]
+fn k2_a_kubeadm_that_still_runs_is_ended_before_its_work_is_undone() {
+    let mut attempt = Attempt::new(FIRST_SLOW);
+    attempt.plan.undo_after_seconds = 20;
+    let broken = ("kube-scheduler".to_owned(), "v1.36.3".to_owned());
+    attempt.host.faults.broken_parts.insert(broken);
+    let ended = attempt.upgrade();
+    assert_eq!(outcome(&ended), (exit::UNDONE, StepOutcome::Undone), "{ended:?}");
+    // With the old parts well again it would go on, and write the new version for the whole cluster.
+    attempt.pass(Duration::from_secs(400));
+    attempt.assert_put_back(FIRST_SLOW);
+}
+
+/// Undoing ends parts as well: it does not begin what it could not finish, and says who is missed.
+#[test]
+fn an_undoing_waits_for_the_other_members_before_it_touches_anything() {
+    let mut attempt = Attempt::new(OTHER);
+    assert_eq!(attempt.upgrade().0, exit::DONE);
+    attempt.host.member.peers[1].healthy = false;
+    let ended = attempt.step(steps::ROLLBACK);
+    assert_eq!(outcome(&ended), (exit::FAILED, StepOutcome::Failed), "{ended:?}");
+    assert_eq!(ended.1.reason.as_deref(), Some("RollbackFailed"));
+    assert!(ended.1.message.contains("10.0.0.3"), "{}", ended.1.message);
+    attempt.assert_at_target(OTHER);
+    attempt.host.member.peers[1].healthy = true;
+    put_back(&mut attempt, OTHER);
+}
