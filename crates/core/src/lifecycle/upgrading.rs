@@ -43,7 +43,6 @@ fn allowance(turn: &Turn<'_>) -> SignedDuration {
 }
 
 pub(super) fn upgrading(turn: &mut Turn<'_>, node: &Node) {
-    let cordoned = turn.ensure_cordoned(node);
     match turn.follow(Task::Upgrade) {
         Progress::Done => done(turn, node),
         Progress::Failed(failure) => turn.fail(Reason::StepFailed, &failure.message, failure.pod),
@@ -51,11 +50,15 @@ pub(super) fn upgrading(turn: &mut Turn<'_>, node: &Node) {
         Progress::NoPod | Progress::Working if turn.overdue() => turn.fail_overdue(),
         Progress::NoPod => {
             // It is not there because a pod was still on the node that no watch had told of, or somebody removed it.
-            if cordoned && drain::advance(turn, node) {
+            if turn.ensure_cordoned(node) && drain::advance(turn, node) {
                 turn.create_pod(Task::Upgrade);
             }
         }
-        Progress::Working => pass_on(turn),
+        Progress::Working => {
+            // Only while its steps run: where they have ended, the node may be given back in this very turn.
+            turn.ensure_cordoned(node);
+            pass_on(turn);
+        }
     }
 }
 

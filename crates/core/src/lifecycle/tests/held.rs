@@ -190,6 +190,22 @@ fn a_node_that_is_uncordoned_half_way_is_cordoned_again() {
     assert_eq!(world.state(), Upgrading);
 }
 
+/// The cordon of the last turn came after the node was given back, and stayed: the next node was then one too many.
+#[test]
+fn a_node_that_is_uncordoned_while_its_last_step_ends_is_not_cordoned_again() {
+    let mut world = staged();
+    world.with_node(|node| node.unschedulable = true);
+    world.desire(DesiredNodeState::Upgraded);
+    world.settle();
+    assert_eq!(world.state(), Upgrading);
+    world.finish(Task::Upgrade);
+    world.kubelet(NEW);
+    world.with_node(|node| node.unschedulable = false);
+    world.settle();
+    assert_eq!(world.state(), Succeeded);
+    assert!(!world.node().unschedulable);
+}
+
 #[test]
 fn a_node_that_is_away_waits_to_be_staged() {
     let mut world = World::worker();
