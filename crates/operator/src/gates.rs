@@ -7,7 +7,7 @@ use std::sync::Arc;
 use afloat_api::ClusterUpgrade;
 use afloat_api::clusterupgrade::Gate;
 use afloat_core::objects::key_of;
-use afloat_core::view::{GateState, Key, View};
+use afloat_core::view::{GateState, Key, View, Wish};
 use kube::api::ListParams;
 use kube::core::{DynamicObject, GroupVersionKind, ResourceExt as _};
 use kube::discovery::{ApiCapabilities, ApiResource, Scope, oneshot};
@@ -25,10 +25,13 @@ const PAGE: u32 = 500;
 /// What all gates of all upgrades under way say.
 pub type GateStates = BTreeMap<(Key, Arc<str>), GateState>;
 
-/// The gates that have to be judged now: those of upgrades that are not over.
+/// The gates that have to be judged now: those of upgrades that are not over, and of those that were and are to be undone on a
+/// node.
 pub fn wanted(view: &View) -> Vec<(Key, Gate)> {
-    let under_way = view.upgrades.values().filter(|upgrade| under_way(upgrade));
-    under_way
+    let undoing = undoing_is_asked_for(view);
+    let upgrades = view.upgrades.values();
+    upgrades
+        .filter(|upgrade| undoing || under_way(upgrade))
         .flat_map(|upgrade| {
             let key = key_of(&upgrade.metadata);
             upgrade.spec.gates.iter().map(move |gate| (key.clone(), gate.clone()))
@@ -42,6 +45,11 @@ pub fn under_way(upgrade: &ClusterUpgrade) -> bool {
         .status
         .as_ref()
         .is_none_or(|status| status.finished_at.is_none())
+}
+
+/// Whether a person wants the upgrade of a node undone, which may be after its end.
+pub fn undoing_is_asked_for(view: &View) -> bool {
+    view.nodes.values().any(|node| node.wish == Some(Wish::Rollback))
 }
 
 /// Judges gates, each by a fresh list.

@@ -12,7 +12,7 @@ use afloat_core::objects::Standing;
 use afloat_core::view::{Component, ControlPlaneHealth, EtcdMember, Health, NodeName, PodPhase, View};
 use futures::future::{BoxFuture, join_all};
 
-use crate::gates::under_way;
+use crate::gates::{under_way, undoing_is_asked_for};
 
 /// More in a row say nothing more, and would be a change each time.
 const COUNTED: u32 = 10;
@@ -212,6 +212,7 @@ pub fn pause(view: &View) -> Option<Duration> {
         return Some(BUSY);
     }
     let any = view.upgrades.values().any(|upgrade| under_way(upgrade))
+        || undoing_is_asked_for(view)
         || view
             .node_upgrades()
             .values()

@@ -231,6 +231,8 @@ impl Loop {
             self.concern(&changed);
             match &changed {
                 Changed::Upgrade(_) | Changed::NodeUpgrade(_) | Changed::Hci(_) => self.stale.errands = true,
+                // What is asked for after the end of an upgrade waits for its gates and for answers of control planes as well.
+                Changed::Node(node) if self.is_wished_for(node) => self.stale.errands = true,
                 // Its etcd may have come or gone, or a step may have told how far it is behind.
                 Changed::Pod(Some(node)) if self.keeper.view().health.contains_key(node) => {
                     self.stale.health = true;
@@ -238,6 +240,11 @@ impl Loop {
                 _ => {}
             }
         }
+    }
+
+    fn is_wished_for(&self, node: &NodeName) -> bool {
+        let node = self.keeper.view().nodes.get(node);
+        node.is_some_and(|node| node.wish.is_some())
     }
 
     fn concern(&mut self, changed: &Changed) {

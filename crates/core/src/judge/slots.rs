@@ -13,7 +13,7 @@ use crate::capacity::Room;
 use crate::gates::{self, Closed};
 use crate::objects::Standing;
 use crate::plan::{self, Stage, StageKind};
-use crate::settings::{Settings, Share};
+use crate::settings::{Settings, Share, upgrade_uid};
 use crate::view::{Key, Node, NodeName, View};
 
 /// How many nodes that cannot go are looked at before a turn gives up: each costs a search for room.
@@ -138,7 +138,7 @@ impl<'a> Granting<'a> {
             }
             let closed = paused(candidate.node)
                 .or_else(|| not_ready(candidate.node))
-                .or_else(|| out.refuses(candidate.node, self.settings))
+                .or_else(|| out.refuses(candidate.node, candidate.standing, self.settings))
                 .or_else(|| {
                     gates::api_server(self.view)
                         .and_then(|()| self.custom())
@@ -268,23 +268,26 @@ impl Out {
         }
     }
 
-    /// Why one more node would be too many. A node that is out of service already adds nothing.
-    fn refuses(&self, node: &Node, settings: &Settings) -> Option<Closed> {
+    /// Why one more node would be too many. A node that is out of service already adds nothing, unless it is so by our own
+    /// hand: what we cordoned is given back by whoever has done so, and an old view may show the cordon of an earlier attempt.
+    fn refuses(&self, node: &Node, standing: Standing<'_>, settings: &Settings) -> Option<Closed> {
         // But it may come back while it is held: no more slots than may be away, in all and in its domain, whatever they are
         // given to.
         let domain = node.failure_domain(&settings.failure_domain_label);
         let in_domain = domain.and_then(|domain| self.slot_domains.get(domain)).copied();
         let room_in_domain = in_domain.unwrap_or_default() < settings.per_failure_domain.unwrap_or(usize::MAX);
-        if self.all.contains(&node.name) && self.slots.len() < self.allowed && room_in_domain {
+        let ours = node.cordoned_by == Some(upgrade_uid(standing.upgrade));
+        if self.all.contains(&node.name) && !ours && self.slots.len() < self.allowed && room_in_domain {
             return None;
         }
+        let others = self.all.iter().filter(|name| **name != node.name).count();
         let limit = |what: String| Closed {
             reason: Reason::WaitingForBudget,
             message: what,
             blocked_by: None,
             until: None,
         };
-        if self.all.len() >= self.allowed {
+        if others >= self.allowed {
             // A slot may be of a machine that has left: it is counted as a slot and is not among those out of service.
             let broken = self.all.difference(&self.slots).count();
             let slots = self.slots.len();
@@ -298,6 +301,7 @@ impl Out {
         }
         let domain = domain?;
         let (most, out) = (settings.per_failure_domain?, self.domains.get(domain).copied()?);
+        let out = out - usize::from(self.all.contains(&node.name));
         (out >= most).then(|| {
             limit(format!(
                 "budget.perFailureDomain is {most}: {out} out of service in {domain}"
@@ -307,12 +311,12 @@ impl Out {
 }
 
 /// Whether the cluster could bear one more node to be away, for its upgrade to be undone.
-pub fn may_be_undone(view: &View, node: &Node, settings: &Settings) -> bool {
+pub fn may_be_undone(view: &View, node: &Node, standing: Standing<'_>, settings: &Settings) -> bool {
     if node.control_plane {
-        gates::control_plane(view, node, true).is_ok()
-    } else {
-        gates::api_server(view).is_ok() && Out::of(view, &[], settings).refuses(node, settings).is_none()
+        return gates::control_plane(view, node, true).is_ok();
     }
+    let out = Out::of(view, &[], settings);
+    gates::api_server(view).is_ok() && out.refuses(node, standing, settings).is_none()
 }
 
 /// The slots that are still needed. One is given back only on evidence: the attempt it was for is over, or the machine is

@@ -9,10 +9,11 @@ use afloat_api::kubeadm::DesiredNodeState;
 use afloat_api::labels;
 
 use super::{Turn, slots};
+use crate::gates;
 use crate::objects::Standing;
 use crate::settings::Settings;
 use crate::version::KubernetesVersion;
-use crate::view::{Node, View, Wish};
+use crate::view::{Node, NodeName, View, Wish};
 
 /// A control plane can be undone until the first worker has started: its kubelets would be newer than the API server.
 pub fn undo_refused(view: &View, standing: Standing<'_>) -> Option<String> {
@@ -85,7 +86,7 @@ pub fn is_latest(view: &View, standing: Standing<'_>) -> bool {
 }
 
 impl Turn<'_> {
-    /// A slot for a node whose upgrade a person wants undone: alone, under the lock, and within the budget.
+    /// A slot for a node whose upgrade a person wants undone: alone, under the lock, within the budget and behind open gates.
     pub(super) fn grant_undoing(&mut self, settings: &Settings) {
         if settings.abort || settings.paused || !self.status.slots.is_empty() {
             return;
@@ -94,11 +95,14 @@ impl Turn<'_> {
             standing.succeeded() && is_wished(self.view, *standing) && undo_refused(self.view, *standing).is_none()
         });
         let Some(standing) = wished else { return };
+        if let Err(closed) = gates::custom(self.view, self.key, settings) {
+            return self.held.push((NodeName::from(standing.node()), *closed));
+        }
         let room = self
             .view
             .nodes
             .get(standing.node())
-            .is_some_and(|node| slots::may_be_undone(self.view, node, settings));
+            .is_some_and(|node| slots::may_be_undone(self.view, node, standing, settings));
         // Another upgrade may be at work by now, with a ledger of its own.
         if !room || self.lock().is_err() {
             return;

@@ -1,6 +1,9 @@
 //! What a person asks for a node afterwards, or in between: undoing and putting off.
 
+use afloat_api::clusterupgrade::Gate;
+
 use super::*;
+use crate::view::GateState;
 
 #[test]
 fn a_worker_can_be_undone_afterwards_within_a_slot() {
@@ -58,6 +61,44 @@ fn an_undoing_waits_for_the_budget() {
     table.settle();
     assert!(table.slots(&key).is_empty(), "worker-3 is the one that may be away");
     table.cluster.node("worker-3", |node| node.ready.ready = true);
+    table.settle();
+    assert_eq!(table.slot_nodes(&key), ["worker-1"]);
+}
+
+/// Undoing drains a node as upgrading it did: a gate that holds the one holds the other, and says so.
+#[test]
+fn an_undoing_waits_for_a_gate_of_the_person() {
+    let gate = Gate {
+        name: "shop-is-quiet".to_owned(),
+        ..Gate::default()
+    };
+    let gated = ClusterUpgradeSpec {
+        gates: vec![gate],
+        ..spec()
+    };
+    let (mut table, key) = table(1, 2, gated);
+    let says = |table: &mut Table, open: bool| {
+        let name = (key.clone(), std::sync::Arc::from("shop-is-quiet"));
+        let message = std::sync::Arc::from("the shop is busy");
+        table.cluster.view.gates.insert(name, GateState { open, message });
+    };
+    says(&mut table, true);
+    table.stage_all();
+    table.becomes("cp-1", NodeState::Succeeded, None);
+    table.stage_all();
+    table.becomes("worker-1", NodeState::Succeeded, None);
+    says(&mut table, false);
+    table.stage_all();
+    table.wish("worker-1", Wish::Rollback);
+    table.settle();
+    assert!(table.slots(&key).is_empty(), "the gate is closed");
+    let status = table.view().upgrades[&key].status.clone().unwrap();
+    let waits: Vec<&str> = status.waiting.iter().map(|wait| wait.node.as_str()).collect();
+    assert!(waits.contains(&"worker-1"), "{waits:?}");
+    says(&mut table, true);
+    table.settle();
+    assert_eq!(table.slot_nodes(&key), ["worker-2"], "whose turn it is");
+    table.becomes("worker-2", NodeState::Succeeded, None);
     table.settle();
     assert_eq!(table.slot_nodes(&key), ["worker-1"]);
 }
