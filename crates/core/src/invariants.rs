@@ -8,7 +8,7 @@ use std::sync::Arc;
 use afloat_api::clusterupgrade::Slot;
 use afloat_api::kubeadm::DesiredNodeState;
 use afloat_api::{ClusterUpgradeStatus, NodeKubeadmUpgrade, NodeRole, Reason};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::action::{Action, Decision, Event, EventObject, Task, TaskPod};
 use crate::hci::{self, action::HciAction};
@@ -26,6 +26,9 @@ pub struct Violation {
     pub what: String,
 }
 
+/// How soon it is looked again at what was held back: where an old view was to blame, no change need come for this very object.
+const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(30);
+
 /// Lets actions through up to the first that would break a rule; what is held back is told as an event on its object.
 pub fn guard(view: &View, decision: Decision, now: Timestamp) -> Decision {
     let mut decision = decision;
@@ -39,6 +42,8 @@ pub fn guard(view: &View, decision: Decision, now: Timestamp) -> Decision {
     };
     let object = object_of(&decision.actions[index]);
     decision.actions.truncate(index);
+    let again = now + LOOK_AGAIN;
+    decision.again = Some(decision.again.map_or(again, |at| at.min(again)));
     if let Some(object) = object {
         decision.events.push(Event {
             object,

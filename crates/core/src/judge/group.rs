@@ -7,7 +7,7 @@ use std::sync::Arc;
 use afloat_api::clusterupgrade::Slot;
 use afloat_api::kubeadm::DesiredNodeState;
 use afloat_api::{ClusterUpgrade, ConditionType, GroupUpgradeStatus, NodeRole, NodeState, Reason};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::children::{self, NodeOrder};
 use super::roster::{Group, Members, Roster};
@@ -18,6 +18,9 @@ use crate::plan::{self, Stage, StageKind};
 use crate::settings::{Settings, upgrade_of};
 use crate::version::KubernetesVersion;
 use crate::view::{Key, Node, View};
+
+/// How soon a view that is behind is looked at again.
+const UNTIL_SEEN: SignedDuration = SignedDuration::from_secs(5);
 
 /// One group's turn.
 pub(super) struct Turn<'a> {
@@ -148,6 +151,10 @@ impl<'a> Turn<'a> {
             .take(room)
             .collect();
         for node in missing {
+            if !self.hop_before_is_seen(node, &stage) {
+                self.decision.again = Some(self.now + UNTIL_SEEN);
+                continue;
+            }
             let Some(image) = self.image() else { return };
             if self.settings.pause.holds(&node.name) && node.pause.is_none() {
                 // Before its object is there, so that a person who lets the node go on later is not overruled.
@@ -156,6 +163,14 @@ impl<'a> Turn<'a> {
             let created = children::node_upgrade(&self.order(node, &stage, image));
             self.decision.actions.push(Action::CreateNodeUpgrade(Box::new(created)));
         }
+    }
+
+    /// A control plane takes one minor version at a time. What is seen of its API server comes by another watch than what is seen
+    /// of its upgrades, and may be from before the hop that has just ended.
+    fn hop_before_is_seen(&self, node: &Node, stage: &Stage) -> bool {
+        let server = plan::api_server_version(self.view, node);
+        let minors = server.and_then(|server| server.minors_to(&stage.version));
+        stage.kind == StageKind::Workers || minors.is_none_or(|minors| minors <= 1)
     }
 
     fn image(&self) -> Option<Arc<str>> {

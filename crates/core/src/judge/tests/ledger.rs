@@ -1,6 +1,8 @@
 //! Slots: recorded first, one for each node, given back on evidence, and never beside another ledger.
 
 use super::*;
+use crate::settings::upgrade_uid;
+use crate::view::Component;
 
 #[test]
 fn the_slot_is_recorded_before_the_node_is_let_go() {
@@ -100,6 +102,24 @@ fn a_worker_that_breaks_beside_the_one_in_hand_is_not_taken_in_hand_as_well() {
         ["worker-1"],
         "once it is back, two would be away by our hand"
     );
+}
+
+/// An old view may show our own cordon of an attempt that is over: the node is in service, and would be one too many.
+#[test]
+fn a_worker_that_we_cordoned_ourselves_is_not_out_of_service_already() {
+    let (mut table, key) = table(1, 3, spec());
+    table.stage_all();
+    table.becomes("cp-1", NodeState::Succeeded, None);
+    table.cluster.node("worker-2", |node| node.ready.ready = false);
+    let ours = upgrade_uid(&table.node_upgrade("worker-1"));
+    for (by, slots) in [(Some(ours), &[][..]), (None, &["worker-1"])] {
+        table.cluster.node("worker-1", |node| {
+            node.unschedulable = true;
+            node.cordoned_by.clone_from(&by);
+        });
+        table.stage_all();
+        assert_eq!(table.slot_nodes(&key), slots, "cordoned by {by:?}");
+    }
 }
 
 #[test]
@@ -247,6 +267,38 @@ fn the_end_of_a_hop_wakes_the_group_of_the_next() {
         .iter()
         .filter(|subject| matches!(subject, Subject::ControlPlane(_)));
     assert_eq!(groups.count(), 2);
+}
+
+/// The pods of a control plane come by another watch than its upgrades: the group of the next hop had looked, and nothing woke it.
+#[test]
+fn the_next_hop_is_looked_for_again_where_the_api_server_was_not_seen_at_the_last() {
+    let mut table = Table::new(Cluster::new(3, 0, "v1.34.4").images(&[FROM, TO]));
+    let key = table.upgrade("edge-1", spec());
+    for node in ["cp-1", "cp-2", "cp-3"] {
+        table.stage_all();
+        assert_eq!(table.slot_nodes(&key), [node]);
+        table.becomes(node, NodeState::Succeeded, None);
+    }
+    let old = |table: &mut Table, tag: &str| table.cluster.put_part("cp-2", Component::ApiServer, Some(tag));
+    old(&mut table, "v1.34.4");
+    table.stage_all();
+    let mut groups = table.view().control_planes.keys().rev();
+    let next = Subject::ControlPlane(groups.next().unwrap().clone());
+    let of_next = |table: &Table| {
+        let upgrades = table.view().node_upgrades().values();
+        upgrades.filter(|upgrade| upgrade.spec.kubelet_version == TO).count()
+    };
+    assert_eq!(of_next(&table), 2, "those of cp-1 and cp-3");
+    let decision = table.decide(&next);
+    assert!(decision.again.is_some_and(|again| again > table.now), "{decision:?}");
+    assert!(
+        decision.events.is_empty(),
+        "it is nobody's fault: {:?}",
+        decision.events
+    );
+    old(&mut table, FROM);
+    table.stage_all();
+    assert_eq!(of_next(&table), 3);
 }
 
 #[test]
