@@ -159,6 +159,9 @@ impl Action {
 }
 
 /// One of Afloat's pods on a node, said in few words; the operator turns it into a privileged pod that is bound to the node.
+///
+/// Whoever makes one that disturbs the node (any but [`Task::Stage`]) looks at the node as it is at that moment, and refuses where
+/// it is another machine or not cordoned: a watch may be far behind, and what was seen may be a cordon of long ago.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TaskPod {
     /// Name carries node, upgrade, task and attempt: made twice it is the same one.
@@ -173,8 +176,8 @@ pub struct TaskPod {
     pub owner: Target,
     /// Init containers, in their order. kubelet starts one again that failed (`restartPolicy: OnFailure`).
     pub steps: Vec<StepContainer>,
-    /// The node was drained for it. Whoever makes it looks at the node's pods as they are at that moment, and refuses where
-    /// one is left that [has to leave](crate::lifecycle::has_to_leave): a watch may be far behind.
+    /// The node was drained for it. Whoever makes it looks at the node's pods as well, and refuses where one is left that [has to
+    /// leave](crate::lifecycle::has_to_leave).
     pub emptied: bool,
 }
 

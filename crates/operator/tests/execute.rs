@@ -215,11 +215,9 @@ async fn p24_no_step_starts_on_a_node_with_a_pod_on_it_that_no_watch_told_of() {
     let cluster = Cluster::new().await;
     cluster.pod("shop", "elsewhere", "worker-2").await;
     let late = cluster.pod("shop", "late", "worker-1").await;
-    let action = Action::CreatePod(Box::new(TaskPod {
-        task: Task::Upgrade,
-        emptied: true,
-        ..task_pod("u-1")
-    }));
+    let node = cluster.node("worker-1", json!({})).await;
+    cordon(&cluster).await;
+    let action = Action::CreatePod(Box::new(work_pod(&node)));
     let refusal = run(&cluster, &action).await.unwrap_err();
     assert!(
         matches!(&refusal.cause, Cause::Conflict(why) if why.contains("shop/late")),
@@ -228,6 +226,43 @@ async fn p24_no_step_starts_on_a_node_with_a_pod_on_it_that_no_watch_told_of() {
     let now = DeleteParams::default().grace_period(0);
     cluster.api::<Pod>("shop").delete(&late.name_any(), &now).await.unwrap();
     written(&cluster, &action).await;
+}
+
+async fn cordon(cluster: &Cluster) {
+    let patch = Patch::Merge(json!({"spec": {"unschedulable": true}}));
+    let params = PatchParams::default();
+    cluster.nodes().patch("worker-1", &params, &patch).await.unwrap();
+}
+
+fn work_pod(node: &Node) -> TaskPod {
+    TaskPod {
+        task: Task::Upgrade,
+        node_uid: Uid::from(node.uid().unwrap_or_default().as_str()),
+        emptied: true,
+        ..task_pod("u-1")
+    }
+}
+
+/// A person has uncordoned it, or replaced the machine, and no watch has told of it.
+#[tokio::test]
+async fn no_step_starts_on_a_node_that_is_not_cordoned_any_more_or_another_one() {
+    let cluster = Cluster::new().await;
+    let node = cluster.node("worker-1", json!({})).await;
+    let task = work_pod(&node);
+    let another = TaskPod {
+        node_uid: Uid::from("another"),
+        ..task.clone()
+    };
+    let refused = async |task: &TaskPod| {
+        let action = Action::CreatePod(Box::new(task.clone()));
+        run(&cluster, &action).await.unwrap_err().to_string()
+    };
+    let said = refused(&task).await;
+    assert!(said.contains("is not cordoned any more"), "{said}");
+    cordon(&cluster).await;
+    let said = refused(&another).await;
+    assert!(said.contains("is another machine by now"), "{said}");
+    written(&cluster, &Action::CreatePod(Box::new(task))).await;
 }
 
 #[tokio::test]

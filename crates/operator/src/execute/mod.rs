@@ -6,7 +6,7 @@ mod render;
 mod request;
 
 use afloat_api::{ClusterUpgrade, ControlPlaneKubeadmUpgrade, NodeKubeadmUpgrade, WorkersKubeadmUpgrade, labels};
-use afloat_core::action::Action;
+use afloat_core::action::{Action, Task, TaskPod};
 use afloat_core::hci::action::HciAction;
 use afloat_core::lifecycle::has_to_leave;
 use afloat_core::view::{Key, Target};
@@ -131,8 +131,8 @@ impl Executor<'_> {
             | Action::DeletePod { pod: target }
             | Action::DeletePastBudget { pod: target, .. } => self.delete(&request, target).await,
             Action::Evict { pod, grace_seconds } => self.evict(&request, pod, *grace_seconds).await,
-            Action::CreatePod(task) if task.emptied => {
-                self.see_that_it_is_empty(task.node.as_str()).await?;
+            Action::CreatePod(task) if task.task != Task::Stage => {
+                self.see_that_it_is_ready(task).await?;
                 self.create(&request).await
             }
             Action::Hci(action) => self.carry_out_hci(action, &request).await,
@@ -170,7 +170,26 @@ impl Executor<'_> {
         }
     }
 
-    /// What is done to a node is done to the pods on it: none may be left that the decision had not seen.
+    /// What is done to a node is done to the pods on it: it is still the machine that was decided on, no pod can come to it, and
+    /// none is left that the decision had not seen.
+    async fn see_that_it_is_ready(&self, task: &TaskPod) -> Result<(), Cause> {
+        let node = task.node.as_str();
+        let body = self.send(&request::node(node)).await?;
+        let there = object(Kind::Node, &body)?.map_err(|problem| Cause::NoAnswer(problem.to_string()))?;
+        if let Object::Node(there) = there {
+            if there.uid != task.node_uid {
+                return Err(Cause::Conflict(format!("node {node} is another machine by now")));
+            }
+            if !there.unschedulable {
+                return Err(Cause::Conflict(format!("node {node} is not cordoned any more")));
+            }
+        }
+        if task.emptied {
+            self.see_that_it_is_empty(node).await?;
+        }
+        Ok(())
+    }
+
     async fn see_that_it_is_empty(&self, node: &str) -> Result<(), Cause> {
         let body = self.send(&request::pods_of(node)).await?;
         for raw in parsed::<Pods>(&body)?.items {

@@ -143,6 +143,19 @@ pub fn pods_of(node: &str) -> Request {
     }
 }
 
+/// A node as it is now.
+pub fn node(name: &str) -> Request {
+    let key = Key::new("", name);
+    Request {
+        verb: Verb::Get,
+        kind: Kind::Node,
+        path: format!("{}/{name}", path(Kind::Node, &key)),
+        key,
+        content_type: JSON,
+        body: Value::Null,
+    }
+}
+
 /// Merges `change` into the object, if it is still the one decided on, in the state decided on.
 pub(super) fn merge(kind: Kind, target: &Target, change: Value) -> Request {
     let mut body = change;

@@ -1,7 +1,7 @@
 //! How a run may end: at the target, or in a state that names what blocks it; and with nothing left behind.
 
 use afloat_api::clusterupgrade::Phase;
-use afloat_api::{ClusterUpgrade, ConditionType, NodeState};
+use afloat_api::{ClusterUpgrade, ConditionType, NodeKubeadmUpgrade, NodeState};
 
 use super::store::Kind as _;
 use super::time::{Millis, clock};
@@ -159,7 +159,7 @@ fn joined_before_end(world: &World, upgrade: &ClusterUpgrade, machine: &super::m
     }
 }
 
-fn node_unexplained(upgrade: &afloat_api::NodeKubeadmUpgrade) -> Option<String> {
+fn node_unexplained(upgrade: &NodeKubeadmUpgrade) -> Option<String> {
     let status = upgrade.status.as_ref()?;
     let state = status.state.unwrap_or_default();
     if upgrade.metadata.deletion_timestamp.is_some() {
@@ -180,12 +180,17 @@ fn node_unexplained(upgrade: &afloat_api::NodeKubeadmUpgrade) -> Option<String> 
     }
 }
 
-/// The node could not be put back, and its object says so: only a person can help.
+/// The node could not be put back, and its object says so, or said so to its end: only a person can help. Nobody but that person
+/// knows what the machine is good for, so that it stays cordoned also where the object was deleted.
 fn given_up(world: &World, node_uid: &str) -> bool {
-    world.store.node_upgrades.values().any(|upgrade| {
+    let failed = |upgrade: &NodeKubeadmUpgrade| {
         let status = upgrade.status.as_ref();
         upgrade.spec.node.uid == node_uid && status.is_some_and(|status| status.state == Some(NodeState::Failed))
-    })
+    };
+    let table = &world.store.node_upgrades;
+    let mut deleted = table.changes().iter().filter(|change| change.after.is_none());
+    table.values().any(|upgrade| failed(upgrade))
+        || deleted.any(|change| change.before.as_ref().is_some_and(|before| failed(before)))
 }
 
 /// Rule 7: what is over has left nothing behind.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use afloat_api::{
     ClusterUpgrade, ControlPlaneKubeadmUpgrade, NodeKubeadmUpgrade, WorkersKubeadmUpgrade, annotations, labels, names,
 };
-use afloat_core::action::{Action, TaskPod};
+use afloat_core::action::{Action, Task, TaskPod};
 use afloat_core::view::{
     Key, Lock, Node, NodeName, Owner, Pod, PodPhase, PodShape, Revision, Target, TaskReport, Toleration,
 };
@@ -274,6 +274,13 @@ impl Executor<'_> {
             } else {
                 Err(Refused::AlreadyExists)
             };
+        }
+        if task.task != Task::Stage {
+            // As the real executor, which reads the node before it makes the pod.
+            let node = self.store.nodes.get(&task.node).ok_or(Refused::NotFound)?;
+            if node.uid != task.node_uid || !node.unschedulable {
+                return Err(Refused::Conflict);
+            }
         }
         let left = |pod: &Arc<Pod>| afloat_core::lifecycle::has_to_leave(pod);
         if task.emptied && self.store.pods_on(&task.node).any(left) {

@@ -3,6 +3,8 @@
 //! of the operator by what it could have known ([`Seen`]).
 
 mod hosts;
+mod ledger;
+mod nodes;
 mod writes;
 
 use std::collections::{BTreeMap, BTreeSet};
