@@ -60,3 +60,5 @@ pub const HARVESTER_ALLOW_NODE_JOIN: &str = "harvesterhci.io/allow-node-join";
 pub const KUBEVIRT_DRAIN_TAINT: &str = "kubevirt.io/drain";
 /// Value of [`KUBEVIRT_DRAIN_TAINT`]; its effect is `NoSchedule`.
 pub const KUBEVIRT_DRAIN_TAINT_VALUE: &str = "draining";
+/// On a VirtualMachine that a task has stopped: when it was to run before.
+pub const RUN_BEFORE: &str = "afloat.dev/run-before";

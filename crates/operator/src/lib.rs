@@ -17,6 +17,7 @@ mod queue;
 mod run;
 pub mod snapshot;
 pub mod status;
+pub mod task;
 mod telling;
 mod turns;
 pub mod webhook;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use afloat_api::harvester::{Upgrade, UpgradeComponent};
 use serde_json::Value;
 
+use super::view::Run;
 use crate::view::{Key, NodeName, Target, Uid};
 
 /// One write.
@@ -106,6 +107,32 @@ pub enum HciAction {
     EnableAddon {
         addon: Target,
         enabled: bool,
+    },
+    /// Keeps new virtual machines from a node that is about to be emptied (`kubevirt.io/drain`).
+    TaintForDrain {
+        node: Target,
+        /// All taints of the node with that one, as they are to be.
+        taints: Vec<crate::view::Taint>,
+    },
+    /// Stops a virtual machine, and notes on it how it was to run.
+    StopVm {
+        vm: Target,
+        off: Run,
+        before: Run,
+    },
+    /// Lets a virtual machine run again as it was to run before it was stopped.
+    StartVm {
+        vm: Target,
+        run: Run,
+    },
+    /// Asks KubeVirt to move a running virtual machine.
+    Migrate {
+        key: Key,
+        vmi: Arc<str>,
+    },
+    /// Takes a volume that nobody uses from its node.
+    DetachVolume {
+        volume: Target,
     },
 }
 
@@ -241,6 +268,11 @@ impl HciAction {
             Self::RecordVms { .. } => "record-vms",
             Self::SetLonghorn { .. } => "set-longhorn",
             Self::EnableAddon { .. } => "enable-addon",
+            Self::TaintForDrain { .. } => "taint-for-drain",
+            Self::StopVm { .. } => "stop-vm",
+            Self::StartVm { .. } => "start-vm",
+            Self::Migrate { .. } => "migrate-vm",
+            Self::DetachVolume { .. } => "detach-volume",
         }
     }
 }

@@ -2,7 +2,8 @@
 //! order are those of the front door people know; Rancher says whose turn it is through its plan secrets, and what may not
 //! happen yet is held back here.
 //!
-//! What is done *on* a node (moving virtual machines, the operating system) is the work of Jobs and not here.
+//! What is done *on* a node (moving virtual machines, the operating system) is the work of Jobs; what they do next is decided in
+//! [`task`].
 
 pub mod action;
 mod admit;
@@ -18,6 +19,7 @@ pub mod release;
 pub mod report;
 mod rollout;
 pub mod rules;
+pub mod task;
 #[cfg(test)]
 mod tests;
 mod turn;

@@ -190,7 +190,8 @@ fn before_its_turn(turn: &mut Turn<'_>, node: &Node) {
     if let Err((reason, message)) = waits::open(turn, node) {
         return turn.set_node(name, State::ImagesPreloaded, &reason.to_string(), &message);
     }
-    if record(turn, node) {
+    let bound = vms::bound(turn.view, &node.name);
+    if record(turn, node, &bound) {
         return;
     }
     turn.set_node(name, State::PreDraining, "", "");
@@ -223,14 +224,13 @@ pub fn some(names: &[&str]) -> String {
 }
 
 /// Writes down who will be stopped before anybody is. Whether that is still to be done.
-fn record(turn: &mut Turn<'_>, node: &Node) -> bool {
+fn record(turn: &mut Turn<'_>, node: &Node, bound: &[vms::Bound]) -> bool {
     let list_key = restore_list(turn);
     let list = turn.view.hci.restore_lists.get(&list_key).map(Arc::clone);
     let known = list
         .as_ref()
         .and_then(|list| list.nodes.get(node.name.as_str()).cloned())
         .unwrap_or_default();
-    let bound = vms::bound(turn.view, &node.name);
     let vms: std::collections::BTreeSet<String> = bound.iter().map(|bound| bound.vm.to_string()).collect();
     if vms.is_subset(&known) {
         return false;
@@ -265,6 +265,10 @@ fn pre_draining(turn: &mut Turn<'_>, node: &Node) {
         }
         Some(job) if job.failed.is_some() => job_failed(turn, &node.name, &job),
         Some(_) => {
+            // Who came to be bound since. Other nodes that are away for a moment are no reason to stop anybody.
+            let mut bound = vms::bound(turn.view, &node.name);
+            bound.retain(vms::Bound::lasts);
+            record(turn, node, &bound);
             let (reason, message) = waits::emptying(turn.view, node);
             turn.set_node(name, State::PreDraining, reason, &message);
         }
@@ -406,7 +410,8 @@ fn alone(turn: &mut Turn<'_>, name: &NodeName) {
             return turn.set_node(name.as_str(), State::Paused, PAUSED_REASON, &message);
         }
         turn.set_node(name.as_str(), State::ImagesPreloaded, "", "");
-        if flow::held(turn) || record(turn, &node) {
+        let bound = vms::bound(turn.view, &node.name);
+        if flow::held(turn) || record(turn, &node, &bound) {
             return;
         }
         turn.state_label(afloat_api::harvester::UpgradeState::UpgradingNodes);

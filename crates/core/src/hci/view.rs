@@ -361,6 +361,61 @@ pub struct Vm {
     pub status: Arc<str>,
     /// A volume is being added or taken away.
     pub volume_requests: bool,
+    /// When it is to run.
+    pub run: Run,
+    /// The same before a task stopped it (`afloat.dev/run-before`).
+    pub run_before: Option<Run>,
+}
+
+/// When a virtual machine is to run: KubeVirt knows a word for it, and an older switch.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Run {
+    /// `spec.runStrategy`
+    Strategy(Arc<str>),
+    /// `spec.running`
+    Switch(bool),
+}
+
+impl Default for Run {
+    fn default() -> Self {
+        Self::Switch(false)
+    }
+}
+
+impl Run {
+    /// The word for a virtual machine that is to be off.
+    pub const HALTED: &str = "Halted";
+
+    pub fn is_off(&self) -> bool {
+        match self {
+            Self::Strategy(word) => &**word == Self::HALTED,
+            Self::Switch(on) => !on,
+        }
+    }
+
+    /// The same, off.
+    #[must_use]
+    pub fn off(&self) -> Self {
+        match self {
+            Self::Strategy(_) => Self::Strategy(Arc::from(Self::HALTED)),
+            Self::Switch(_) => Self::Switch(false),
+        }
+    }
+
+    /// As an annotation keeps it.
+    pub fn to_text(&self) -> String {
+        match self {
+            Self::Strategy(word) => word.to_string(),
+            Self::Switch(on) => format!("running={on}"),
+        }
+    }
+
+    pub fn from_text(text: &str) -> Self {
+        match text.strip_prefix("running=") {
+            Some(on) => Self::Switch(on == "true"),
+            None => Self::Strategy(Arc::from(text)),
+        }
+    }
 }
 
 /// A virtual machine that runs.
@@ -391,6 +446,8 @@ pub struct Migration {
     pub vmi: Arc<str>,
     pub phase: Arc<str>,
     pub message: Option<Arc<str>>,
+    pub created_at: Option<Timestamp>,
+    pub ended_at: Option<Timestamp>,
 }
 
 /// A volume of Longhorn.
@@ -399,6 +456,8 @@ pub struct Volume {
     pub state: Arc<str>,
     pub robustness: Arc<str>,
     pub node: Option<NodeName>,
+    /// Where it is to be attached.
+    pub wanted: Option<NodeName>,
     pub replicas: i32,
     /// The claim it serves.
     pub claim: Option<Key>,

@@ -48,6 +48,11 @@ pub struct Bound {
 }
 
 impl Bound {
+    /// Waiting will not change it: something of its own binds it, not that other nodes are out of service.
+    pub fn lasts(&self) -> bool {
+        self.whys.iter().any(|why| *why != Why::NobodyInService)
+    }
+
     /// `vm/ns/name: because; because`
     pub fn reasons(&self) -> String {
         let words: Vec<String> = self.whys.iter().map(ToString::to_string).collect();

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use afloat_api::harvester::Upgrade;
 use afloat_api::{annotations, harvester, labels};
 use afloat_core::hci::action::{ClusterChange, HciAction, HciJob, Hook, NodeMark, Repo};
-use afloat_core::hci::view::HciKind;
+use afloat_core::hci::view::{HciKind, Run};
 use afloat_core::view::{Key, TaintEffect, Target, Uid};
 use serde_json::{Value, json};
 
@@ -93,7 +93,38 @@ pub fn of(action: &HciAction) -> Request {
         HciAction::EnableAddon { addon, enabled } => {
             change(Is::Addon, addon, json!({ "spec": { "enabled": enabled } }))
         }
+        HciAction::TaintForDrain { node, taints } => {
+            let taints: Vec<Value> = taints.iter().map(taint).collect();
+            merge(Kind::Node, node, json!({ "spec": { "taints": taints } }))
+        }
+        HciAction::StopVm { vm, off, before } => {
+            let note = annotation(annotations::RUN_BEFORE, Some(&before.to_text()));
+            change(Is::Vm, vm, with(note, run(off)))
+        }
+        HciAction::StartVm { vm, run: as_before } => change(
+            Is::Vm,
+            vm,
+            with(annotation(annotations::RUN_BEFORE, None), run(as_before)),
+        ),
+        HciAction::Migrate { key, vmi } => make(Is::Migration, key, migration(key, vmi)),
+        HciAction::DetachVolume { volume } => change(Is::Volume, volume, json!({ "spec": { "nodeID": "" } })),
     }
+}
+
+fn run(run: &Run) -> Value {
+    match run {
+        Run::Strategy(word) => json!({ "spec": { "runStrategy": &**word } }),
+        Run::Switch(on) => json!({ "spec": { "running": on } }),
+    }
+}
+
+fn migration(key: &Key, vmi: &str) -> Value {
+    json!({
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachineInstanceMigration",
+        "metadata": { "name": &*key.name, "namespace": &*key.namespace },
+        "spec": { "vmiName": vmi },
+    })
 }
 
 fn annotation(key: &str, value: Option<&str>) -> Value {

@@ -9,7 +9,7 @@ use afloat_api::harvester::{NAMESPACE, Upgrade, Version};
 use afloat_api::{annotations, labels};
 use afloat_core::hci::view::{
     Addon, Backup, CapiCluster, Chart, Engine, HciKind, HciObject, Image, Job, LocalCluster, Log, Machine, Migration,
-    RestoreList, Seen, Upstream, Vm, Vmi, Volume,
+    RestoreList, Run, Seen, Upstream, Vm, Vmi, Volume,
 };
 use afloat_core::view::{Key, NodeName, Uid};
 use jiff::Timestamp;
@@ -231,6 +231,8 @@ fn reduce_more(kind: HciKind, object: &DynamicObject, read: &Read<'_>) -> Result
                     .at("/status/volumeRequests")
                     .as_array()
                     .is_some_and(|list| !list.is_empty()),
+                run: run(read),
+                run_before: read.annotation(annotations::RUN_BEFORE).map(Run::from_text),
             };
             HciObject::Vm(seen(object, vm)?)
         }
@@ -240,6 +242,8 @@ fn reduce_more(kind: HciKind, object: &DynamicObject, read: &Read<'_>) -> Result
                 vmi: read.text("/spec/vmiName"),
                 phase: read.text("/status/phase"),
                 message: read.some_text("/status/migrationState/failureReason"),
+                created_at: object.metadata.creation_timestamp.as_ref().map(|time| time.0),
+                ended_at: read.time("/status/migrationState/endTimestamp"),
             };
             HciObject::Migration(seen(object, migration)?)
         }
@@ -381,6 +385,12 @@ fn vmi(read: &Read<'_>) -> Vmi {
     }
 }
 
+/// The word counts where there is one; the switch is from before it.
+fn run(read: &Read<'_>) -> Run {
+    read.some_text("/spec/runStrategy")
+        .map_or_else(|| Run::Switch(read.yes("/spec/running")), Run::Strategy)
+}
+
 fn volume(read: &Read<'_>) -> Volume {
     let workloads = read.at("/status/kubernetesStatus/workloadsStatus").as_array();
     let running = |status: &&Value| matches!(status["podStatus"].as_str(), Some("Running" | "Pending"));
@@ -391,6 +401,7 @@ fn volume(read: &Read<'_>) -> Volume {
         state: read.text("/status/state"),
         robustness: read.text("/status/robustness"),
         node: read.node("/status/currentNodeID"),
+        wanted: read.node("/spec/nodeID"),
         replicas: i32::try_from(read.number("/spec/numberOfReplicas")).unwrap_or_default(),
         claim: claim.map(|name| Key::new(&namespace, &name)),
         users: users

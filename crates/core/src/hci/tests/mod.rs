@@ -7,4 +7,4 @@ mod front_door;
 mod pauses;
 mod preflight;
 mod vms;
-mod world;
+pub mod world;

@@ -130,6 +130,7 @@ fn h46_a_node_that_is_emptied_names_who_has_not_left_and_how_its_migration_goes(
         vmi: Arc::from("web"),
         phase: Arc::from("Failed"),
         message: Some(Arc::from("target pod is unschedulable")),
+        ..Migration::default()
     };
     world.take("shop", "kubevirt-evacuation-1", migration, HciObject::Migration);
     world.settle();
@@ -193,4 +194,23 @@ fn a_machine_that_is_not_recorded_stops_the_job_that_would_stop_it() {
         "{:?}",
         decision.events
     );
+}
+
+#[test]
+fn h27_who_comes_to_be_bound_while_the_node_is_emptied_is_written_down_and_nodes_that_are_away_bind_nobody() {
+    let mut world = World::new(3);
+    world.add_vm("web", "node-1", |_| {});
+    world.start();
+    world.reach_nodes();
+    world.rancher_asks("node-1");
+    world.settle();
+    assert_eq!(world.state("node-1"), "Pre-draining");
+    for other in ["node-2", "node-3"] {
+        world.change_node(other, |node| node.unschedulable = true);
+    }
+    world.settle();
+    assert!(world.recorded("node-1").is_empty(), "they come back");
+    world.add_vm("web", "node-1", |vmi| vmi.host_devices = true);
+    world.settle();
+    assert_eq!(world.recorded("node-1"), ["shop/web".to_owned()].into());
 }

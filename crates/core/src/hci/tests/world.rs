@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use crate::action::{Action, Decision, Event};
 use crate::hci::action::{HciAction, JobKind};
 use crate::hci::view::{
-    CapiCluster, Chart, HciObject, Job, LocalCluster, Machine, RepoAnswer, RestoreList, Seen, Vm, Vmi,
+    CapiCluster, Chart, HciObject, Job, LocalCluster, Machine, RepoAnswer, RestoreList, Run, Seen, Vm, Vmi,
 };
 use crate::objects::target_of;
 use crate::subject::{Subject, decide};
@@ -429,7 +429,8 @@ impl World {
         self.take("shop", name, vmi, HciObject::Vmi);
         let vm = Vm {
             status: Arc::from("Running"),
-            volume_requests: false,
+            run: Run::Switch(true),
+            ..Vm::default()
         };
         self.take("shop", name, vm, HciObject::Vm);
     }

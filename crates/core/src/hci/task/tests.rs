@@ -1,0 +1,308 @@
+//! Tasks, look by look: the order of upstream's work before a drain, everything bounded, nobody stopped who is not on record, and a run
+//! that begins anew at any look.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use afloat_api::annotations;
+use jiff::Timestamp;
+
+use super::*;
+use crate::hci::tests::world::World;
+use crate::hci::view::{HciObject, Migration, RestoreList, Run, Vm, Volume};
+use crate::view::{NodeName, PodBudget, Revision, Selector, Uid};
+
+const NODE: &str = "node-1";
+
+fn errand() -> Errand {
+    Errand {
+        upgrade: World::key(),
+        node: NodeName::from(NODE),
+    }
+}
+
+fn now() -> Timestamp {
+    "2026-11-15T12:00:00Z".parse().unwrap()
+}
+
+/// All host work done.
+fn host() -> HostDone {
+    [
+        HostWork::RecoverAgent,
+        HostWork::RemoveCanalConfig,
+        HostWork::DisableCharts,
+    ]
+    .into()
+}
+
+fn look(world: &World) -> Look {
+    pre_drain(&world.view, &errand(), &host(), now())
+}
+
+fn said(look: &Look) -> &str {
+    match look {
+        Look::Write { says, .. } | Look::Wait { says, .. } | Look::Done { says } | Look::Failed { says } => says,
+        Look::Host(work) => work.words(),
+    }
+}
+
+fn written(look: Look) -> Vec<HciAction> {
+    match look {
+        Look::Write { what, .. } => what,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn runs(world: &mut World, name: &str, run: Run) {
+    let vm = Vm { run, ..Vm::default() };
+    world.take("shop", name, vm, HciObject::Vm);
+}
+
+fn record(world: &mut World, vms: &[&str]) {
+    let names: BTreeSet<String> = vms.iter().map(|name| format!("shop/{name}")).collect();
+    let list = RestoreList {
+        nodes: [(NODE.to_owned(), names)].into(),
+    };
+    let name = format!("{}-restore-vm", World::key().name);
+    world.take("harvester-system", &name, list, HciObject::RestoreList);
+}
+
+fn migration(world: &mut World, attempt: usize, phase: &str, why: Option<&str>) {
+    let migration = Migration {
+        vmi: Arc::from("web"),
+        phase: Arc::from(phase),
+        message: why.map(Arc::from),
+        created_at: Some(now()),
+        ended_at: None,
+    };
+    let name = format!("{}-web-{attempt}", World::key().name);
+    world.take("shop", &name, migration, HciObject::Migration);
+}
+
+#[test]
+fn h46_the_host_comes_first_and_last() {
+    let mut world = World::new(3);
+    world.taint(NODE);
+    let mut done = HostDone::new();
+    let mut order = Vec::new();
+    for _ in 0..4 {
+        match pre_drain(&world.view, &errand(), &done, now()) {
+            Look::Host(work) => {
+                order.push(work);
+                done.insert(work);
+            }
+            other => assert!(matches!(other, Look::Done { .. }), "{other:?}"),
+        }
+    }
+    assert_eq!(
+        order,
+        [
+            HostWork::RecoverAgent,
+            HostWork::RemoveCanalConfig,
+            HostWork::DisableCharts
+        ]
+    );
+}
+
+#[test]
+fn h46_nothing_moves_while_volumes_are_being_rebuilt() {
+    let mut world = World::new(3);
+    world.add_vm("web", NODE, |_| {});
+    let degraded = Volume {
+        state: Arc::from("attached"),
+        robustness: Arc::from("degraded"),
+        ..Volume::default()
+    };
+    world.take("longhorn-system", "pvc-7", degraded, HciObject::Volume);
+    let look = look(&world);
+    assert!(matches!(look, Look::Wait { .. }));
+    assert!(said(&look).contains("pvc-7"), "{look:?}");
+}
+
+#[test]
+fn h27_whoever_cannot_move_is_stopped_only_once_on_record() {
+    let mut world = World::new(3);
+    world.add_vm("gpu", NODE, |vmi| vmi.host_devices = true);
+    runs(&mut world, "gpu", Run::Strategy(Arc::from("RerunOnFailure")));
+    let before = look(&world);
+    assert!(matches!(before, Look::Wait { .. }), "{before:?}");
+    assert!(
+        said(&before).contains("shop/gpu (it uses a device of its host)"),
+        "{before:?}"
+    );
+    record(&mut world, &["gpu"]);
+    let stops = written(look(&world));
+    let HciAction::StopVm { vm, off, before } = &stops[0] else {
+        panic!("{stops:?}");
+    };
+    assert_eq!((stops.len(), vm.key.to_string().as_str()), (1, "shop/gpu"));
+    assert_eq!(off.to_text(), "Halted");
+    assert_eq!(before.to_text(), "RerunOnFailure", "how it was to run is not lost");
+}
+
+#[test]
+fn h29_the_taint_comes_before_the_first_migration_and_keeps_other_taints() {
+    let mut world = World::new(3);
+    world.add_vm("web", NODE, |_| {});
+    runs(&mut world, "web", Run::Switch(true));
+    let tainted = written(look(&world));
+    let HciAction::TaintForDrain { taints, .. } = &tainted[0] else {
+        panic!("{tainted:?}");
+    };
+    assert!(
+        taints
+            .iter()
+            .any(|taint| &*taint.key == annotations::KUBEVIRT_DRAIN_TAINT)
+    );
+    world.taint(NODE);
+    let moves = written(look(&world));
+    assert!(
+        matches!(&moves[0], HciAction::Migrate { vmi, .. } if &**vmi == "web"),
+        "{moves:?}"
+    );
+}
+
+#[test]
+fn h22_machines_move_two_at_a_time() {
+    let mut world = World::new(3);
+    world.taint(NODE);
+    for name in ["a", "b", "c", "web"] {
+        world.add_vm(name, NODE, |_| {});
+        runs(&mut world, name, Run::Switch(true));
+    }
+    assert_eq!(written(look(&world)).len(), 2);
+    migration(&mut world, 1, "Running", None);
+    let moves = written(look(&world));
+    assert_eq!(moves.len(), 1, "one is under way");
+    assert!(!matches!(&moves[0], HciAction::Migrate { vmi, .. } if &**vmi == "web"));
+}
+
+#[test]
+fn a_migration_that_fails_is_tried_again_later_and_not_for_ever() {
+    let mut world = World::new(3);
+    world.taint(NODE);
+    world.add_vm("web", NODE, |_| {});
+    runs(&mut world, "web", Run::Switch(true));
+    migration(&mut world, 1, "Failed", Some("the target ran out of memory"));
+    let rests = look(&world);
+    let Look::Wait { again: Some(again), .. } = rests else {
+        panic!("{rests:?}");
+    };
+    let moves = written(pre_drain(&world.view, &errand(), &host(), again));
+    let HciAction::Migrate { key, .. } = &moves[0] else {
+        panic!("{moves:?}");
+    };
+    assert!(key.name.ends_with("-web-2"), "{key}");
+    for attempt in [2, 3] {
+        migration(&mut world, attempt, "Failed", Some("the target ran out of memory"));
+    }
+    let gives_up = look(&world);
+    assert!(matches!(gives_up, Look::Failed { .. }), "{gives_up:?}");
+    for word in ["shop/web", "the target ran out of memory", "afloat resume"] {
+        assert!(said(&gives_up).contains(word), "{word}: {gives_up:?}");
+    }
+}
+
+#[test]
+fn a_migration_that_a_person_began_counts() {
+    let mut world = World::new(3);
+    world.taint(NODE);
+    world.add_vm("web", NODE, |_| {});
+    let theirs = Migration {
+        vmi: Arc::from("web"),
+        phase: Arc::from("Scheduling"),
+        ..Migration::default()
+    };
+    world.take("shop", "by-hand", theirs, HciObject::Migration);
+    let waits = look(&world);
+    assert!(matches!(&waits, Look::Wait { .. }), "{waits:?}");
+    assert!(said(&waits).contains("shop/web (migration Scheduling)"), "{waits:?}");
+}
+
+#[test]
+fn h46_budgets_of_migrations_are_waited_for_by_name() {
+    let mut world = World::new(3);
+    world.taint(NODE);
+    let key = Key::new("shop", "kubevirt-migration-pdb-x7");
+    let budget = PodBudget {
+        key: key.clone(),
+        uid: Uid::from("u-pdb"),
+        revision: Revision(7),
+        selector: Selector::default(),
+        up_to_date: true,
+        disruptions_allowed: 0,
+        current_healthy: 2,
+        desired_healthy: 2,
+        expected_pods: 2,
+        unhealthy_may_go: false,
+    };
+    world.view.budgets.insert(key, Arc::new(budget));
+    assert!(said(&look(&world)).contains("kubevirt-migration-pdb-x7"));
+}
+
+#[test]
+fn h43_unused_volumes_are_detached_and_then_waited_for() {
+    let mut world = World::new(3);
+    world.taint(NODE);
+    let mut volume = Volume {
+        state: Arc::from("attached"),
+        robustness: Arc::from("healthy"),
+        node: Some(NodeName::from(NODE)),
+        wanted: Some(NodeName::from(NODE)),
+        ..Volume::default()
+    };
+    world.take("longhorn-system", "idle", volume.clone(), HciObject::Volume);
+    let used = Volume {
+        users: vec![Arc::from("virt-launcher-web")],
+        ..volume.clone()
+    };
+    world.take("longhorn-system", "used", used, HciObject::Volume);
+    let detached = written(look(&world));
+    assert!(
+        matches!(detached.as_slice(), [HciAction::DetachVolume { volume }] if &*volume.key.name == "idle"),
+        "{detached:?}"
+    );
+    volume.wanted = None;
+    world.take("longhorn-system", "idle", volume, HciObject::Volume);
+    assert!(said(&look(&world)).contains("waits until these volumes are detached: idle"));
+}
+
+#[test]
+fn h22_whoever_was_stopped_runs_again_as_before_and_others_are_left_alone() {
+    let mut world = World::new(3);
+    record(&mut world, &["started", "gone", "by-us", "by-a-person"]);
+    let vm = |run: &str, before: Option<&str>| Vm {
+        run: Run::from_text(run),
+        run_before: before.map(Run::from_text),
+        ..Vm::default()
+    };
+    world.take("shop", "started", vm("Always", Some("Always")), HciObject::Vm);
+    world.take(
+        "shop",
+        "by-us",
+        vm("running=false", Some("running=true")),
+        HciObject::Vm,
+    );
+    world.take("shop", "by-a-person", vm("Halted", None), HciObject::Vm);
+    let starts = written(restore_vm(&world.view, &errand(), &HostDone::new(), now()));
+    let [HciAction::StartVm { vm: target, run }] = starts.as_slice() else {
+        panic!("{starts:?}");
+    };
+    assert_eq!(target.key.to_string(), "shop/by-us");
+    assert_eq!(*run, Run::Switch(true));
+    world.take("shop", "by-us", vm("running=true", None), HciObject::Vm);
+    let done = restore_vm(&world.view, &errand(), &HostDone::new(), now());
+    assert!(matches!(done, Look::Done { .. }));
+    assert!(said(&done).contains("shop/gone"), "{done:?}");
+}
+
+#[test]
+fn a_node_that_is_gone_ends_the_task() {
+    let world = World::new(3);
+    let nobody = Errand {
+        node: NodeName::from("node-9"),
+        ..errand()
+    };
+    let ended = pre_drain(&world.view, &nobody, &host(), now());
+    assert!(said(&ended).contains("node-9 is gone"), "{ended:?}");
+}
