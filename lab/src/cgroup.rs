@@ -14,6 +14,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::{Error, shell};
 
 const OURS: &str = "afloat-lab";
+/// The processor's scheduler gives a cgroup as much as one process beside it: five machines together would have to live on what one
+/// compiler gets, and their etcd would miss its heartbeats. So they count as twenty. (v1, v2)
+const WEIGHTS: [(&str, &str); 2] = [("cpu.shares", "20480"), ("cpu.weight", "2000")];
 
 /// All hierarchies of this machine: many on cgroup v1 and in the mixed mode, one on v2.
 #[derive(Debug, Clone)]
@@ -131,6 +134,14 @@ fn prepare(folder: &Path) -> Result<(), Error> {
             if above.join("cpuset.cpu_exclusive").exists() && own.exists() {
                 let value = shell::read(&parent)?;
                 fs::write(&own, value).map_err(Error::file(&own))?;
+            }
+        }
+        if above.file_name().is_some_and(|name| name == OURS) {
+            for (setting, weight) in WEIGHTS {
+                let own = above.join(setting);
+                if own.exists() {
+                    fs::write(&own, weight).map_err(Error::file(&own))?;
+                }
             }
         }
         let (have, give) = (

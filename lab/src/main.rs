@@ -33,8 +33,8 @@ enum Command {
         /// Kubernetes version, such as v1.35.4
         #[arg(long, default_value = "v1.35.4")]
         version: String,
-        /// How kube-proxy works: nftables or iptables
-        #[arg(long, default_value = "nftables")]
+        /// How kube-proxy works: iptables or nftables
+        #[arg(long, default_value = "iptables")]
         proxy_mode: String,
         /// Without the test workload
         #[arg(long)]

@@ -28,7 +28,7 @@ pub struct Spec {
     pub workers: u8,
     /// Such as `v1.35.4`.
     pub version: String,
-    /// `nftables` or `iptables`.
+    /// `iptables`, as kubeadm has it, or `nftables`.
     pub proxy_mode: String,
     /// Whether the test workload is started.
     pub workload: bool,
@@ -41,7 +41,7 @@ impl Default for Spec {
             control_planes: 3,
             workers: 2,
             version: "v1.35.4".to_owned(),
-            proxy_mode: "nftables".to_owned(),
+            proxy_mode: "iptables".to_owned(),
             workload: true,
         }
     }

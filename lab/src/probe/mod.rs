@@ -103,12 +103,18 @@ impl fmt::Display for Counts {
     }
 }
 
+/// How the places are called that ask through the load balancers.
+const PLAIN: &str = "balancer plain";
+const HARSH: &str = "balancer harsh";
+
 /// Probers that are chosen, not yet started.
 #[derive(Debug)]
 pub struct Probers<'a> {
     lab: &'a Lab,
     machines: Vec<String>,
     every: Duration,
+    pods_every: Option<Duration>,
+    balancers: Vec<&'static str>,
     load: Option<Load>,
 }
 
@@ -132,8 +138,18 @@ impl<'a> Probers<'a> {
                 .map(|machine| machine.name().to_owned())
                 .collect(),
             every: Duration::from_millis(200),
+            pods_every: None,
+            balancers: vec![PLAIN, HARSH],
             load: None,
         }
+    }
+
+    /// Through the harsh load balancer only, and from pods less often: every request costs the two cores that five machines share.
+    #[must_use]
+    pub fn sparing(mut self) -> Self {
+        self.balancers = vec![HARSH];
+        self.pods_every = Some(self.every * 3);
+        self
     }
 
     /// From pods on these machines only.
@@ -174,7 +190,7 @@ impl<'a> Probers<'a> {
                 name: name.clone(),
                 origin: origin.clone(),
                 identity: Arc::clone(&identity),
-                every: origin_pace(&origin, self.every),
+                every: self.pace(&origin),
                 stop: Arc::clone(&stop),
                 counts: Arc::clone(&running.counts),
             };
@@ -187,13 +203,21 @@ impl<'a> Probers<'a> {
         Ok(running)
     }
 
+    fn pace(&self, origin: &Origin) -> Duration {
+        match origin {
+            Origin::Load { load, .. } => Duration::from_secs(1) / load.requests_per_second.max(1),
+            Origin::Pod { .. } => self.pods_every.unwrap_or(self.every),
+            Origin::Network { .. } => self.every,
+        }
+    }
+
     fn origins(&self) -> Result<Vec<(String, Origin)>, Error> {
         let mut origins = Vec::new();
         let network = self.lab.network_path();
-        for (name, address) in [
-            ("balancer plain", self.lab.plain_balancer()),
-            ("balancer harsh", self.lab.harsh_balancer()),
-        ] {
+        for (name, address) in [(PLAIN, self.lab.plain_balancer()), (HARSH, self.lab.harsh_balancer())] {
+            if !self.balancers.contains(&name) {
+                continue;
+            }
             let network = network.clone();
             origins.push((name.to_owned(), Origin::Network { network, address }));
         }
@@ -213,13 +237,6 @@ impl<'a> Probers<'a> {
             origins.push((format!("pod on {name}"), Origin::Pod { machine, pod }));
         }
         Ok(origins)
-    }
-}
-
-fn origin_pace(origin: &Origin, usual: Duration) -> Duration {
-    match origin {
-        Origin::Load { load, .. } => Duration::from_secs(1) / load.requests_per_second.max(1),
-        _ => usual,
     }
 }
 
