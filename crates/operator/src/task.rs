@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use afloat_core::action::Action;
-use afloat_core::hci::action::{HciAction, JobKind};
+use afloat_core::hci::action::{HciAction, JobKind, TaskWrite};
 use afloat_core::hci::task::{Errand, HostDone, HostWork, Look, pre_drain, restore_vm};
 use afloat_core::hci::view::HciKind;
 use futures::future::BoxFuture;
@@ -141,10 +141,11 @@ pub async fn run(config: TaskConfig, mut says: impl FnMut(&str)) -> Result<Strin
 }
 
 /// Writes what was decided, and takes the answers in. Whether all of it was carried out.
-async fn write(clients: &Clients, metrics: &Metrics, keeper: &mut Keeper, what: Vec<HciAction>) -> bool {
+async fn write(clients: &Clients, metrics: &Metrics, keeper: &mut Keeper, what: Vec<TaskWrite>) -> bool {
     let mut all = true;
-    for action in what {
-        match execute(clients, metrics, &Action::Hci(Box::new(action))).await {
+    for write in what {
+        let action = Action::Hci(Box::new(HciAction::Task(write)));
+        match execute(clients, metrics, &action).await {
             Ok(Outcome::Written(object)) => {
                 keeper.answered(*object);
             }

@@ -1,6 +1,7 @@
 //! The watches: one per kind and process, shared by all actors. Every event ends up in one channel, in the order it
 //! came; what is done with it is the driver's business.
 
+use crate::foreign::Foreign;
 use crate::object::{Held, Kind, Object, ObjectRef};
 use crate::view::{Change, View};
 use futures::StreamExt as _;
@@ -12,6 +13,7 @@ use k8s_openapi::api::{
     policy::v1::PodDisruptionBudget,
 };
 use k8s_openapi::serde::de::DeserializeOwned;
+use kube::core::DynamicObject;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -62,6 +64,7 @@ impl Feed {
                 Kind::Job => watches.spawn(follow::<Job>(client, sender)),
                 Kind::PodDisruptionBudget => watches.spawn(follow::<PodDisruptionBudget>(client, sender)),
                 Kind::Event => watches.spawn(follow::<Event>(client, sender)),
+                Kind::Foreign(foreign) => watches.spawn(follow_foreign(*foreign, client, sender)),
             };
         }
         Self {
@@ -85,22 +88,35 @@ async fn follow<K>(client: kube::Client, sender: mpsc::Sender<News>)
 where
     K: Held + kube::Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug,
 {
-    let kind = <K as Held>::kind();
-    let stream = watcher(kube::Api::<K>::all(client), watcher::Config::default()).default_backoff();
+    let hold = |object: K| Arc::new(object).held();
+    forward(<K as Held>::kind(), kube::Api::all(client), hold, sender).await;
+}
+
+async fn follow_foreign(foreign: Foreign, client: kube::Client, sender: mpsc::Sender<News>) {
+    let api = kube::Api::<DynamicObject>::all_with(client, &foreign.api_resource());
+    let hold = |object: DynamicObject| Object::Foreign(foreign, Arc::new(object));
+    forward(Kind::Foreign(foreign), api, hold, sender).await;
+}
+
+async fn forward<K>(kind: Kind, api: kube::Api<K>, hold: impl Fn(K) -> Object, sender: mpsc::Sender<News>)
+where
+    K: kube::Resource + DeserializeOwned + Clone + Debug + Send + 'static,
+{
+    let stream = watcher(api, watcher::Config::default()).default_backoff();
     let mut stream = std::pin::pin!(stream);
     while let Some(event) = stream.next().await {
         let news = match event {
             Ok(watcher::Event::Init) => News::Listing(kind),
             Ok(watcher::Event::InitApply(object)) => News::Seen {
-                object: Arc::new(object).held(),
+                object: hold(object),
                 listed: true,
             },
             Ok(watcher::Event::InitDone) => News::Listed(kind),
             Ok(watcher::Event::Apply(object)) => News::Seen {
-                object: Arc::new(object).held(),
+                object: hold(object),
                 listed: false,
             },
-            Ok(watcher::Event::Delete(object)) => News::Gone(Arc::new(object).held()),
+            Ok(watcher::Event::Delete(object)) => News::Gone(hold(object)),
             Err(error) => {
                 tracing::debug!(?kind, %error, "watch interrupted, it starts again by itself");
                 continue;

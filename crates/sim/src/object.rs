@@ -1,6 +1,7 @@
 //! The kinds the world watches, and how an object of any of them is named and held. What the objects mean is the
 //! actors' business; what the world knows of them at an instant is `view`'s.
 
+use crate::foreign::Foreign;
 use crate::request::Resource;
 use k8s_openapi::api::{
     apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet},
@@ -11,6 +12,7 @@ use k8s_openapi::api::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::{Metadata, Resource as _};
+use kube::core::DynamicObject;
 use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -59,14 +61,26 @@ macro_rules! kinds {
     ($($kind:ident, $scope:literal;)*) => {
         /// A kind the world watches.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Kind { $($kind),* }
+        pub enum Kind {
+            $($kind,)*
+            /// A kind of a Harvester-like cluster, held without a type.
+            Foreign(Foreign),
+        }
 
         /// An object of a watched kind, shared rather than copied.
         #[derive(Clone, Debug, PartialEq)]
-        pub enum Object { $($kind(Arc<$kind>)),* }
+        pub enum Object {
+            $($kind(Arc<$kind>),)*
+            Foreign(Foreign, Arc<DynamicObject>),
+        }
 
         impl Kind {
-            pub const ALL: &[Kind] = &[$(Kind::$kind),*];
+            const TYPED: &[Kind] = &[$(Kind::$kind),*];
+
+            /// Every kind.
+            pub fn all() -> impl Iterator<Item = Kind> {
+                Self::TYPED.iter().copied().chain(Foreign::ALL.iter().copied().map(Kind::Foreign))
+            }
 
             /// Where the API server keeps objects of this kind.
             pub fn resource(self) -> Resource {
@@ -76,28 +90,43 @@ macro_rules! kinds {
                         version: Cow::Borrowed($kind::VERSION),
                         plural: Cow::Borrowed($kind::URL_PATH_SEGMENT),
                         namespaced: $scope == "Namespaced",
-                    }),*
+                    },)*
+                    Kind::Foreign(foreign) => foreign.resource(),
                 }
             }
 
             /// `apiVersion` and `kind` as objects carry them.
             pub fn type_meta(self) -> (&'static str, &'static str) {
-                match self { $(Kind::$kind => ($kind::API_VERSION, $kind::KIND)),* }
+                match self {
+                    $(Kind::$kind => ($kind::API_VERSION, $kind::KIND),)*
+                    Kind::Foreign(foreign) => foreign.type_meta(),
+                }
             }
 
             /// Reads an object of this kind; nothing when it is malformed.
             pub fn parse(self, value: Value) -> Option<Object> {
-                match self { $(Kind::$kind => serde_json::from_value(value).ok().map(|o| Object::$kind(Arc::new(o)))),* }
+                match self {
+                    $(Kind::$kind => serde_json::from_value(value).ok().map(|o| Object::$kind(Arc::new(o))),)*
+                    Kind::Foreign(foreign) => {
+                        serde_json::from_value(value).ok().map(|o| Object::Foreign(foreign, Arc::new(o)))
+                    }
+                }
             }
         }
 
         impl Object {
             pub fn kind(&self) -> Kind {
-                match self { $(Object::$kind(_) => Kind::$kind),* }
+                match self {
+                    $(Object::$kind(_) => Kind::$kind,)*
+                    Object::Foreign(foreign, _) => Kind::Foreign(*foreign),
+                }
             }
 
             pub fn meta(&self) -> &ObjectMeta {
-                match self { $(Object::$kind(o) => o.metadata()),* }
+                match self {
+                    $(Object::$kind(o) => o.metadata(),)*
+                    Object::Foreign(_, o) => &o.metadata,
+                }
             }
         }
 

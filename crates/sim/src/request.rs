@@ -140,7 +140,7 @@ impl Request {
 
     /// The object this is about, when it is of a watched kind.
     pub fn target(&self) -> Option<ObjectRef> {
-        let kind = *Kind::ALL.iter().find(|kind| kind.resource() == self.resource)?;
+        let kind = Kind::all().find(|kind| kind.resource() == self.resource)?;
         let name = if self.name.is_empty() {
             self.body.as_ref()?["metadata"]["name"].as_str()?
         } else {

@@ -2,6 +2,7 @@
 //! things up by, so that no decision walks all pods. Fed by watches and by the answers to the actors' own writes;
 //! how either gets here is `feed`'s and `driver`'s business.
 
+use crate::foreign::Foreign;
 use crate::object::{Key, Kind, Object, ObjectRef, controller_of, uid};
 use k8s_openapi::api::{
     apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet},
@@ -10,6 +11,7 @@ use k8s_openapi::api::{
     core::v1::{Event, Namespace, Node, Pod},
     policy::v1::PodDisruptionBudget,
 };
+use kube::core::DynamicObject;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -52,6 +54,7 @@ pub struct View {
     pub jobs: Table<Job>,
     pub budgets: Table<PodDisruptionBudget>,
     pub events: Table<Event>,
+    pub foreign: BTreeMap<Foreign, Table<DynamicObject>>,
     pods_by_node: Index,
     /// Pods and ReplicaSets by the uid of the controller that manages them.
     pods_by_owner: Index,
@@ -105,6 +108,10 @@ macro_rules! each_table {
                 let $table = &mut $view.events;
                 $body
             }
+            Object::Foreign(foreign, $value) => {
+                let $table = $view.foreign.entry(foreign.to_owned()).or_default();
+                $body
+            }
         }
     };
 }
@@ -124,6 +131,10 @@ impl View {
             Kind::Job => self.jobs.get(key).cloned().map(Object::Job),
             Kind::PodDisruptionBudget => self.budgets.get(key).cloned().map(Object::PodDisruptionBudget),
             Kind::Event => self.events.get(key).cloned().map(Object::Event),
+            Kind::Foreign(foreign) => {
+                let object = self.foreign.get(&foreign)?.get(key)?;
+                Some(Object::Foreign(foreign, Arc::clone(object)))
+            }
         }
     }
 
@@ -141,6 +152,12 @@ impl View {
             Kind::Job => self.jobs.keys().cloned().collect(),
             Kind::PodDisruptionBudget => self.budgets.keys().cloned().collect(),
             Kind::Event => self.events.keys().cloned().collect(),
+            Kind::Foreign(foreign) => self
+                .foreign
+                .get(&foreign)
+                .into_iter()
+                .flat_map(|table| table.keys().cloned())
+                .collect(),
         }
     }
 
@@ -222,6 +239,15 @@ impl View {
             }
             _ => {}
         }
+    }
+
+    /// Objects of a kind that is held without a type.
+    pub fn all_of(&self, foreign: Foreign) -> impl Iterator<Item = &Arc<DynamicObject>> {
+        self.foreign.get(&foreign).into_iter().flat_map(|table| table.values())
+    }
+
+    pub fn one_of(&self, foreign: Foreign, key: &Key) -> Option<&Arc<DynamicObject>> {
+        self.foreign.get(&foreign)?.get(key)
     }
 
     pub fn node(&self, name: &str) -> Option<&Arc<Node>> {

@@ -108,6 +108,13 @@ pub enum HciAction {
         addon: Target,
         enabled: bool,
     },
+    /// What the task of a Job writes.
+    Task(TaskWrite),
+}
+
+/// One write of a task that runs on a node.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TaskWrite {
     /// Keeps new virtual machines from a node that is about to be emptied (`kubevirt.io/drain`).
     TaintForDrain {
         node: Target,
@@ -115,25 +122,13 @@ pub enum HciAction {
         taints: Vec<crate::view::Taint>,
     },
     /// Stops a virtual machine, and notes on it how it was to run.
-    StopVm {
-        vm: Target,
-        off: Run,
-        before: Run,
-    },
+    StopVm { vm: Target, off: Run, before: Run },
     /// Lets a virtual machine run again as it was to run before it was stopped.
-    StartVm {
-        vm: Target,
-        run: Run,
-    },
+    StartVm { vm: Target, run: Run },
     /// Asks KubeVirt to move a running virtual machine.
-    Migrate {
-        key: Key,
-        vmi: Arc<str>,
-    },
+    Migrate { key: Key, vmi: Arc<str> },
     /// Takes a volume that nobody uses from its node.
-    DetachVolume {
-        volume: Target,
-    },
+    DetachVolume { volume: Target },
 }
 
 /// An annotation of the front door on a Node.
@@ -268,6 +263,14 @@ impl HciAction {
             Self::RecordVms { .. } => "record-vms",
             Self::SetLonghorn { .. } => "set-longhorn",
             Self::EnableAddon { .. } => "enable-addon",
+            Self::Task(write) => write.name(),
+        }
+    }
+}
+
+impl TaskWrite {
+    fn name(&self) -> &'static str {
+        match self {
             Self::TaintForDrain { .. } => "taint-for-drain",
             Self::StopVm { .. } => "stop-vm",
             Self::StartVm { .. } => "start-vm",

@@ -116,7 +116,8 @@ fn unwind(turn: &mut Turn<'_>, node: &Node) {
     untaint(turn, node);
 }
 
-fn untaint(turn: &mut Turn<'_>, node: &Node) {
+/// Lets virtual machines come to a node again.
+pub fn untaint(turn: &mut Turn<'_>, node: &Node) {
     if node.taints.iter().any(|taint| &*taint.key == KUBEVIRT_DRAIN_TAINT) {
         let keep = node
             .taints

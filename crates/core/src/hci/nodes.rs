@@ -376,7 +376,7 @@ fn succeeded(turn: &mut Turn<'_>, node: &Node) {
     done(turn, node);
 }
 
-/// What a node that is done still owes: the answer, its mark, and its virtual machines.
+/// What a node that is done still owes: the answer, its mark and taint, and its virtual machines.
 fn done(turn: &mut Turn<'_>, node: &Node) {
     if turn.status().single_node.is_empty() {
         answer(turn, node, Hook::PostDrain);
@@ -389,6 +389,8 @@ fn done(turn: &mut Turn<'_>, node: &Node) {
             value: None,
         });
     }
+    // The next nodes' machines have to go somewhere: to the ones that are done first of all.
+    cleanup::untaint(turn, node);
     cleanup::start_vms(turn, &node.name);
 }
 

@@ -6,11 +6,12 @@ use std::collections::BTreeMap;
 use afloat_api::harvester::Upgrade;
 use afloat_api::{annotations, harvester, labels};
 use afloat_core::hci::action::{ClusterChange, HciAction, HciJob, Hook, NodeMark, Repo};
-use afloat_core::hci::view::{HciKind, Run};
+use afloat_core::hci::view::HciKind;
 use afloat_core::view::{Key, TaintEffect, Target, Uid};
 use serde_json::{Value, json};
 
 use super::request::{JSON_PATCH, Request, create, delete, merge};
+use super::task;
 use crate::snapshot::Kind;
 use crate::snapshot::hci::{ROLLED_OUT_FOR, STRATEGY_BEFORE};
 
@@ -35,7 +36,7 @@ pub fn of(action: &HciAction) -> Request {
         }
         HciAction::Untaint { node, keep } => {
             let keep: Vec<Value> = keep.iter().map(taint).collect();
-            merge(Kind::Node, node, json!({ "spec": { "taints": keep } }))
+            merge(Kind::Node, node, spec(&json!({ "taints": keep })))
         }
         HciAction::CreateJob(wanted) => make(Is::Job, &wanted.key, job(wanted)),
         HciAction::DeleteJob { job } => with_children(delete(Kind::Hci(Is::Job), job, None)),
@@ -54,11 +55,7 @@ pub fn of(action: &HciAction) -> Request {
         HciAction::CreateRepoService { key, upgrade } => make(Is::Service, key, service(key, upgrade)),
         HciAction::RestartRepo { deployment, at } => {
             let template = annotation("kubectl.kubernetes.io/restartedAt", Some(&at.to_string()));
-            merge(
-                Kind::Deployment,
-                deployment,
-                json!({ "spec": { "template": template } }),
-            )
+            merge(Kind::Deployment, deployment, spec(&json!({ "template": template })))
         }
         HciAction::DeleteRepo { deployment } => with_children(delete(Kind::Deployment, deployment, None)),
         HciAction::DeleteRepoService { service } => delete(Kind::Hci(Is::Service), service, None),
@@ -90,44 +87,16 @@ pub fn of(action: &HciAction) -> Request {
             }
         }
         HciAction::SetLonghorn { setting, value } => change(Is::LonghornSetting, setting, json!({ "value": &**value })),
-        HciAction::EnableAddon { addon, enabled } => {
-            change(Is::Addon, addon, json!({ "spec": { "enabled": enabled } }))
-        }
-        HciAction::TaintForDrain { node, taints } => {
-            let taints: Vec<Value> = taints.iter().map(taint).collect();
-            merge(Kind::Node, node, json!({ "spec": { "taints": taints } }))
-        }
-        HciAction::StopVm { vm, off, before } => {
-            let note = annotation(annotations::RUN_BEFORE, Some(&before.to_text()));
-            change(Is::Vm, vm, with(note, run(off)))
-        }
-        HciAction::StartVm { vm, run: as_before } => change(
-            Is::Vm,
-            vm,
-            with(annotation(annotations::RUN_BEFORE, None), run(as_before)),
-        ),
-        HciAction::Migrate { key, vmi } => make(Is::Migration, key, migration(key, vmi)),
-        HciAction::DetachVolume { volume } => change(Is::Volume, volume, json!({ "spec": { "nodeID": "" } })),
+        HciAction::EnableAddon { addon, enabled } => change(Is::Addon, addon, spec(&json!({ "enabled": enabled }))),
+        HciAction::Task(write) => task::of(write),
     }
 }
 
-fn run(run: &Run) -> Value {
-    match run {
-        Run::Strategy(word) => json!({ "spec": { "runStrategy": &**word } }),
-        Run::Switch(on) => json!({ "spec": { "running": on } }),
-    }
+fn spec(fields: &Value) -> Value {
+    json!({ "spec": fields })
 }
 
-fn migration(key: &Key, vmi: &str) -> Value {
-    json!({
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachineInstanceMigration",
-        "metadata": { "name": &*key.name, "namespace": &*key.namespace },
-        "spec": { "vmiName": vmi },
-    })
-}
-
-fn annotation(key: &str, value: Option<&str>) -> Value {
+pub(super) fn annotation(key: &str, value: Option<&str>) -> Value {
     json!({ "metadata": { "annotations": { key: value } } })
 }
 
@@ -199,7 +168,7 @@ fn write_upgrade(target: &Target, before: &Upgrade, after: &Upgrade) -> Request 
     }
 }
 
-fn taint(taint: &afloat_core::view::Taint) -> Value {
+pub(super) fn taint(taint: &afloat_core::view::Taint) -> Value {
     let effect = match taint.effect {
         TaintEffect::NoSchedule => "NoSchedule",
         TaintEffect::PreferNoSchedule => "PreferNoSchedule",
@@ -275,7 +244,7 @@ fn labels_of(upgrade: &Target, component: Option<&str>) -> BTreeMap<&'static str
     all
 }
 
-fn with(mut body: Value, more: Value) -> Value {
+pub(super) fn with(mut body: Value, more: Value) -> Value {
     if let (Value::Object(body), Value::Object(more)) = (&mut body, more) {
         body.extend(more);
     }

@@ -4,6 +4,7 @@
 mod hci;
 mod render;
 mod request;
+mod task;
 
 use afloat_api::{ClusterUpgrade, ControlPlaneKubeadmUpgrade, NodeKubeadmUpgrade, WorkersKubeadmUpgrade, labels};
 use afloat_core::action::{Action, Task, TaskPod};

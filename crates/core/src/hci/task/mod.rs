@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::action::HciAction;
+use super::action::TaskWrite;
 use crate::view::{Key, NodeName, View};
 
 pub use pre_drain::pre_drain;
@@ -49,7 +49,7 @@ impl HostWork {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Look {
     /// To be written now; then it is looked again.
-    Write { what: Vec<HciAction>, says: String },
+    Write { what: Vec<TaskWrite>, says: String },
     /// To be done on the host now.
     Host(HostWork),
     /// Something has to happen first; looked at again when anything changes, and at this time at the latest.

@@ -8,7 +8,7 @@ use afloat_api::annotations;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{Errand, HostDone, HostWork, Look, recorded, waits};
-use crate::hci::action::HciAction;
+use crate::hci::action::TaskWrite;
 use crate::hci::nodes::some;
 use crate::hci::view::{Migration, Seen, Vmi};
 use crate::hci::{vms, volumes};
@@ -81,7 +81,7 @@ fn stop(view: &View, errand: &Errand, _: &Node, _: Timestamp) -> Option<Look> {
             continue;
         };
         names.push(format!("{} ({})", bound.vm, bound.reasons()));
-        what.push(HciAction::StopVm {
+        what.push(TaskWrite::StopVm {
             vm: vm.target.clone(),
             off: vm.run.off(),
             before: vm.run.clone(),
@@ -118,7 +118,7 @@ fn taint(_: &View, errand: &Errand, node: &Node, _: Timestamp) -> Option<Look> {
     };
     let taints = node.taints.iter().cloned().chain([ours]).collect();
     Some(Look::Write {
-        what: vec![HciAction::TaintForDrain {
+        what: vec![TaskWrite::TaintForDrain {
             node: node.target(),
             taints,
         }],
@@ -180,7 +180,7 @@ fn empty(view: &View, errand: &Errand, _: &Node, now: Timestamp) -> Option<Look>
     for (vmi, tried) in wanting.into_iter().take(AT_ONCE.saturating_sub(under_way)) {
         let key = &vmi.target.key;
         let name = format!("{}-{}", prefix(errand, &key.name), tried + 1);
-        moves.push(HciAction::Migrate {
+        moves.push(TaskWrite::Migrate {
             key: Key::new(&key.namespace, &name),
             vmi: Arc::clone(&key.name),
         });
@@ -213,7 +213,7 @@ fn detach(view: &View, errand: &Errand, _: &Node, _: Timestamp) -> Option<Look> 
     if !wanted.is_empty() {
         let names: Vec<&str> = wanted.iter().map(|volume| &*volume.target.key.name).collect();
         let says = format!("detaches volumes that nobody uses: {}", some(&names));
-        let what = wanted.iter().map(|volume| HciAction::DetachVolume {
+        let what = wanted.iter().map(|volume| TaskWrite::DetachVolume {
             volume: volume.target.clone(),
         });
         return Some(Look::Write {

@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 
 use super::{Errand, HostDone, Look, recorded};
-use crate::hci::action::HciAction;
+use crate::hci::action::TaskWrite;
 use crate::hci::nodes::some;
 use crate::view::{Key, View};
 
@@ -25,7 +25,7 @@ pub fn restore_vm(view: &View, errand: &Errand, _: &HostDone, _: Timestamp) -> L
             continue;
         };
         starting.push(name.as_str());
-        what.push(HciAction::StartVm {
+        what.push(TaskWrite::StartVm {
             vm: vm.target.clone(),
             run,
         });

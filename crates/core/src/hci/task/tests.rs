@@ -46,7 +46,7 @@ fn said(look: &Look) -> &str {
     }
 }
 
-fn written(look: Look) -> Vec<HciAction> {
+fn written(look: Look) -> Vec<TaskWrite> {
     match look {
         Look::Write { what, .. } => what,
         other => panic!("{other:?}"),
@@ -132,7 +132,7 @@ fn h27_whoever_cannot_move_is_stopped_only_once_on_record() {
     );
     record(&mut world, &["gpu"]);
     let stops = written(look(&world));
-    let HciAction::StopVm { vm, off, before } = &stops[0] else {
+    let TaskWrite::StopVm { vm, off, before } = &stops[0] else {
         panic!("{stops:?}");
     };
     assert_eq!((stops.len(), vm.key.to_string().as_str()), (1, "shop/gpu"));
@@ -146,7 +146,7 @@ fn h29_the_taint_comes_before_the_first_migration_and_keeps_other_taints() {
     world.add_vm("web", NODE, |_| {});
     runs(&mut world, "web", Run::Switch(true));
     let tainted = written(look(&world));
-    let HciAction::TaintForDrain { taints, .. } = &tainted[0] else {
+    let TaskWrite::TaintForDrain { taints, .. } = &tainted[0] else {
         panic!("{tainted:?}");
     };
     assert!(
@@ -157,7 +157,7 @@ fn h29_the_taint_comes_before_the_first_migration_and_keeps_other_taints() {
     world.taint(NODE);
     let moves = written(look(&world));
     assert!(
-        matches!(&moves[0], HciAction::Migrate { vmi, .. } if &**vmi == "web"),
+        matches!(&moves[0], TaskWrite::Migrate { vmi, .. } if &**vmi == "web"),
         "{moves:?}"
     );
 }
@@ -174,7 +174,7 @@ fn h22_machines_move_two_at_a_time() {
     migration(&mut world, 1, "Running", None);
     let moves = written(look(&world));
     assert_eq!(moves.len(), 1, "one is under way");
-    assert!(!matches!(&moves[0], HciAction::Migrate { vmi, .. } if &**vmi == "web"));
+    assert!(!matches!(&moves[0], TaskWrite::Migrate { vmi, .. } if &**vmi == "web"));
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn a_migration_that_fails_is_tried_again_later_and_not_for_ever() {
         panic!("{rests:?}");
     };
     let moves = written(pre_drain(&world.view, &errand(), &host(), again));
-    let HciAction::Migrate { key, .. } = &moves[0] else {
+    let TaskWrite::Migrate { key, .. } = &moves[0] else {
         panic!("{moves:?}");
     };
     assert!(key.name.ends_with("-web-2"), "{key}");
@@ -259,7 +259,7 @@ fn h43_unused_volumes_are_detached_and_then_waited_for() {
     world.take("longhorn-system", "used", used, HciObject::Volume);
     let detached = written(look(&world));
     assert!(
-        matches!(detached.as_slice(), [HciAction::DetachVolume { volume }] if &*volume.key.name == "idle"),
+        matches!(detached.as_slice(), [TaskWrite::DetachVolume { volume }] if &*volume.key.name == "idle"),
         "{detached:?}"
     );
     volume.wanted = None;
@@ -285,7 +285,7 @@ fn h22_whoever_was_stopped_runs_again_as_before_and_others_are_left_alone() {
     );
     world.take("shop", "by-a-person", vm("Halted", None), HciObject::Vm);
     let starts = written(restore_vm(&world.view, &errand(), &HostDone::new(), now()));
-    let [HciAction::StartVm { vm: target, run }] = starts.as_slice() else {
+    let [TaskWrite::StartVm { vm: target, run }] = starts.as_slice() else {
         panic!("{starts:?}");
     };
     assert_eq!(target.key.to_string(), "shop/by-us");

@@ -214,3 +214,16 @@ fn h27_who_comes_to_be_bound_while_the_node_is_emptied_is_written_down_and_nodes
     world.settle();
     assert_eq!(world.recorded("node-1"), ["shop/web".to_owned()].into());
 }
+
+#[test]
+fn h29_a_node_that_is_done_takes_virtual_machines_again_before_the_next_one_is_emptied() {
+    let mut world = World::new(3);
+    world.start();
+    world.reach_nodes();
+    world.rancher_asks("node-1");
+    world.taint("node-1");
+    world.finish("node-1");
+    world.settle();
+    assert_eq!(world.state("node-1"), "Succeeded");
+    assert!(world.node("node-1").taints.is_empty());
+}

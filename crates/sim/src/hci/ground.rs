@@ -1,0 +1,241 @@
+//! The cluster as it is before anybody upgrades it: definitions, machines, Rancher's objects, virtual machines with their volumes.
+
+use std::borrow::Cow;
+
+use serde_json::{Value, json};
+
+use crate::foreign::{Foreign, loose_definition};
+use crate::request::{Failure, Request, Resource, Verb};
+
+/// Where Harvester lives.
+pub const SYSTEM: &str = "harvester-system";
+const RANCHER: &str = "fleet-local";
+const LONGHORN: &str = "longhorn-system";
+
+/// Kinds of others: group, version, kind, plural.
+const KINDS: &[(&str, &str, &str, &str)] = &[
+    ("provisioning.cattle.io", "v1", "Cluster", "clusters"),
+    ("cluster.x-k8s.io", "v1beta1", "Cluster", "clusters"),
+    ("cluster.x-k8s.io", "v1beta1", "Machine", "machines"),
+    ("management.cattle.io", "v3", "ManagedChart", "managedcharts"),
+    ("kubevirt.io", "v1", "VirtualMachine", "virtualmachines"),
+    ("kubevirt.io", "v1", "VirtualMachineInstance", "virtualmachineinstances"),
+    (
+        "kubevirt.io",
+        "v1",
+        "VirtualMachineInstanceMigration",
+        "virtualmachineinstancemigrations",
+    ),
+    (
+        "harvesterhci.io",
+        "v1beta1",
+        "VirtualMachineImage",
+        "virtualmachineimages",
+    ),
+    ("longhorn.io", "v1beta2", "Volume", "volumes"),
+];
+
+/// A virtual machine of the ground.
+#[derive(Clone, Debug)]
+pub struct VmShape {
+    pub name: String,
+    /// The node it starts on.
+    pub node: String,
+    /// It uses a device of its host, and cannot move.
+    pub host_device: bool,
+    pub run_strategy: &'static str,
+}
+
+/// A cluster to be laid.
+#[derive(Clone, Debug)]
+pub struct Ground {
+    pub nodes: u32,
+    pub vms: Vec<VmShape>,
+    /// The setting `upgrade-config`, where it is not the default.
+    pub upgrade_config: Option<Value>,
+}
+
+impl Ground {
+    /// So many nodes with so many virtual machines, spread evenly; every tenth uses a device of its host.
+    pub fn new(nodes: u32, vms: u32) -> Self {
+        let vms = (0..vms).map(|number| VmShape {
+            name: format!("vm-{:02}", number + 1),
+            node: format!("node-{}", number % nodes.max(1) + 1),
+            host_device: number % 10 == 9,
+            run_strategy: if number % 2 == 0 { "Always" } else { "RerunOnFailure" },
+        });
+        Self {
+            nodes,
+            vms: vms.collect(),
+            upgrade_config: None,
+        }
+    }
+
+    pub fn node_names(&self) -> impl Iterator<Item = String> + use<> {
+        (1..=self.nodes).map(|number| format!("node-{number}"))
+    }
+
+    pub fn release_os(&self) -> &'static str {
+        "Harvester v1.7.0"
+    }
+
+    pub fn release_kubernetes(&self) -> &'static str {
+        "v1.34.1+rke2r1"
+    }
+
+    /// The file that describes the release.
+    pub fn release(&self) -> String {
+        let (os, kubernetes) = (self.release_os(), self.release_kubernetes());
+        format!(
+            "harvester: v1.7.0\nos: {os}\nkubernetes: {kubernetes}\nrancher: v2.12.2\nminUpgradableVersion: v1.6.0\n"
+        )
+    }
+
+    /// Makes everything; what is there already stays.
+    pub async fn lay(&self, client: &kube::Client) -> Result<(), Failure> {
+        for definition in afloat_api::crds::harvester() {
+            let body = serde_json::to_value(&definition).unwrap_or_default();
+            make(
+                client,
+                &at("apiextensions.k8s.io/v1", "customresourcedefinitions", false),
+                "",
+                body,
+            )
+            .await?;
+        }
+        for (group, version, kind, plural) in KINDS {
+            let body = loose_definition(group, version, kind, plural);
+            make(
+                client,
+                &at("apiextensions.k8s.io/v1", "customresourcedefinitions", false),
+                "",
+                body,
+            )
+            .await?;
+        }
+        for namespace in [SYSTEM, RANCHER, LONGHORN, "default"] {
+            let body = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } });
+            make(client, &at("v1", "namespaces", false), "", body).await?;
+        }
+        for node in self.node_names() {
+            self.lay_node(client, &node).await?;
+        }
+        self.lay_rancher(client).await?;
+        for vm in &self.vms {
+            lay_vm(client, vm).await?;
+        }
+        if let Some(config) = &self.upgrade_config {
+            let body = json!({
+                "apiVersion": "harvesterhci.io/v1beta1", "kind": "Setting",
+                "metadata": { "name": "upgrade-config" }, "value": config.to_string(),
+            });
+            make(client, &at("harvesterhci.io/v1beta1", "settings", false), "", body).await?;
+        }
+        Ok(())
+    }
+
+    async fn lay_node(&self, client: &kube::Client, name: &str) -> Result<(), Failure> {
+        let labels = json!({ "kubernetes.io/hostname": name, "harvesterhci.io/managed": "true" });
+        let body = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": name, "labels": labels } });
+        make(client, &at("v1", "nodes", false), "", body).await?;
+        let status = json!({ "status": {
+            "conditions": [{ "type": "Ready", "status": "True", "reason": "KubeletReady" }],
+            "nodeInfo": node_info("Harvester v1.6.0", "v1.33.5+rke2r1"),
+        } });
+        // A new node is tainted as not ready until somebody has seen that it is.
+        let untainted = json!({ "spec": { "taints": null } });
+        for (subresource, body) in [(Some("status"), status), (None, untainted)] {
+            let mut request = Request::create_raw(at("v1", "nodes", false), "", body);
+            request.verb = Verb::MergePatch;
+            name.clone_into(&mut request.name);
+            request.subresource = subresource;
+            request.send(client).await?;
+        }
+        let machine = format!("custom-{name}");
+        let body = json!({
+            "apiVersion": "cluster.x-k8s.io/v1beta1", "kind": "Machine", "metadata": { "name": machine },
+            "spec": {}, "status": { "phase": "Running", "nodeRef": { "name": name } },
+        });
+        make(client, &at("cluster.x-k8s.io/v1beta1", "machines", true), RANCHER, body).await?;
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret",
+            "metadata": {
+                "name": format!("{machine}-machine-plan"), "labels": { "rke.cattle.io/machine-name": machine },
+                "annotations": { super::rancher::NODE: name },
+            },
+            "type": "rke.cattle.io/machine-plan",
+            "data": { "plan": "c2VjcmV0" },
+        });
+        make(client, &at("v1", "secrets", true), RANCHER, secret).await
+    }
+
+    async fn lay_rancher(&self, client: &kube::Client) -> Result<(), Failure> {
+        let local = json!({
+            "apiVersion": "provisioning.cattle.io/v1", "kind": "Cluster", "metadata": { "name": "local" },
+            "spec": { "kubernetesVersion": "v1.33.5+rke2r1", "rkeConfig": {
+                "provisionGeneration": 3, "upgradeStrategy": { "workerConcurrency": "3" },
+            } },
+        });
+        make(client, &Foreign::ProvisioningCluster.resource(), RANCHER, local).await?;
+        let capi = json!({
+            "apiVersion": "cluster.x-k8s.io/v1beta1", "kind": "Cluster", "metadata": { "name": "local" },
+            "spec": {}, "status": { "phase": "Provisioned" },
+        });
+        make(client, &at("cluster.x-k8s.io/v1beta1", "clusters", true), RANCHER, capi).await?;
+        let version = json!({
+            "apiVersion": "harvesterhci.io/v1beta1", "kind": "Version", "metadata": { "name": "v1.7.0" },
+            "spec": { "isoURL": "https://example.com/harvester.iso" },
+        });
+        make(
+            client,
+            &at("harvesterhci.io/v1beta1", "versions", true),
+            SYSTEM,
+            version,
+        )
+        .await
+    }
+}
+
+/// What a node says about itself, whole: the API server takes no part of it.
+pub(super) fn node_info(os: &str, kubelet: &str) -> Value {
+    json!({
+        "architecture": "amd64", "operatingSystem": "linux", "bootID": "b", "machineID": "m", "systemUUID": "s",
+        "kernelVersion": "6.4.0", "osImage": os, "containerRuntimeVersion": "containerd://2.1.4-k3s1",
+        "kubeletVersion": kubelet, "kubeProxyVersion": "",
+    })
+}
+
+async fn lay_vm(client: &kube::Client, vm: &VmShape) -> Result<(), Failure> {
+    let domain = if vm.host_device {
+        json!({ "devices": { "hostDevices": [{ "name": "gpu", "deviceName": "nvidia.com/T4" }] } })
+    } else {
+        json!({})
+    };
+    let body = json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": { "name": vm.name },
+        "spec": { "runStrategy": vm.run_strategy, "template": { "spec": { "domain": domain } } },
+    });
+    make(client, &Foreign::VirtualMachine.resource(), "default", body).await?;
+    let instance = super::kubevirt::instance(&vm.name, &vm.node, &domain);
+    make(client, &Foreign::VirtualMachineInstance.resource(), "default", instance).await?;
+    let volume = super::longhorn::volume(&vm.name, &vm.node);
+    make(client, &Foreign::Volume.resource(), LONGHORN, volume).await
+}
+
+fn at(api_version: &'static str, plural: &'static str, namespaced: bool) -> Resource {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    Resource {
+        group: Cow::Borrowed(group),
+        version: Cow::Borrowed(version),
+        plural: Cow::Borrowed(plural),
+        namespaced,
+    }
+}
+
+async fn make(client: &kube::Client, resource: &Resource, namespace: &str, body: Value) -> Result<(), Failure> {
+    let request = Request::create_raw(resource.clone(), namespace, body);
+    match request.send(client).await {
+        Err(failure) if failure.reason != "AlreadyExists" => Err(failure),
+        _ => Ok(()),
+    }
+}

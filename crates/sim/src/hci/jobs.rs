@@ -1,0 +1,126 @@
+//! Jobs whose work is not code yet: they take their time and end well, or fail as told. Those of virtual machines run the real tasks (see
+//! `tasks`), and what the work does to the machine is `machines`' part.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use afloat_api::labels;
+use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::Job;
+use serde_json::{Value, json};
+
+use super::tasks::task_of;
+use crate::actor::{Actor, Decision, Turn};
+use crate::clock::{after, dice};
+use crate::events::second;
+use crate::object::{Kind, ObjectRef, label};
+use crate::queue::Queue;
+use crate::request::Request;
+use crate::view::{Change, View};
+
+const TAKES: Duration = Duration::from_mins(2);
+
+/// Runs Jobs.
+#[derive(Debug)]
+pub struct Jobs {
+    /// So many Jobs of a kind will fail.
+    failing: BTreeMap<String, u32>,
+    due: BTreeMap<ObjectRef, Timestamp>,
+}
+
+impl Jobs {
+    pub fn new(failing: BTreeMap<String, u32>) -> Self {
+        Self {
+            failing,
+            due: BTreeMap::new(),
+        }
+    }
+}
+
+/// What a Job does, by its label.
+pub(super) fn kind_of(job: &Job) -> &str {
+    label(&job.metadata, labels::HARVESTER_UPGRADE_JOB_TYPE).unwrap_or_default()
+}
+
+pub(super) fn is_complete(job: &Job) -> bool {
+    has(job, "Complete")
+}
+
+pub(super) fn is_over(job: &Job) -> bool {
+    has(job, "Complete") || has(job, "Failed")
+}
+
+fn has(job: &Job, kind: &str) -> bool {
+    let conditions = job.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions
+        .into_iter()
+        .flatten()
+        .any(|condition| condition.type_ == kind && condition.status == "True")
+}
+
+/// The status of a Job that has ended: well, or with what it said.
+pub(super) fn ended(result: &Result<String, String>, started: Option<Timestamp>, now: Timestamp) -> Value {
+    let condition = |kind: &str, reason: &str, message: &str| {
+        json!({
+            "type": kind, "status": "True", "reason": reason, "message": message,
+            "lastProbeTime": second(now), "lastTransitionTime": second(now),
+        })
+    };
+    let started = second(started.unwrap_or(now));
+    match result {
+        Ok(_) => json!({
+            "startTime": started, "completionTime": second(now), "succeeded": 1,
+            "conditions": [
+                condition("SuccessCriteriaMet", "CompletionsReached", ""),
+                condition("Complete", "CompletionsReached", ""),
+            ],
+        }),
+        Err(why) => json!({
+            "startTime": started, "failed": 1,
+            "conditions": [
+                condition("FailureTarget", "BackoffLimitExceeded", why),
+                condition("Failed", "BackoffLimitExceeded", why),
+            ],
+        }),
+    }
+}
+
+impl Actor for Jobs {
+    fn name(&self) -> &'static str {
+        "jobs"
+    }
+
+    fn observe(&mut self, change: &Change, _: &View, _: Timestamp, queue: &mut Queue) {
+        if let Some(reference) = change.reference().filter(|reference| reference.kind == Kind::Job) {
+            queue.add(reference);
+        }
+    }
+
+    fn decide(&mut self, item: &ObjectRef, turn: &mut Turn<'_>) -> Decision {
+        let Some(job) = turn.view.jobs.get(&item.key) else {
+            return Decision::nothing();
+        };
+        let kind = kind_of(job).to_owned();
+        if kind.is_empty() || task_of(&kind).is_some() || is_over(job) {
+            return Decision::nothing();
+        }
+        let due = *self
+            .due
+            .entry(item.clone())
+            .or_insert_with(|| after(turn.now, dice(turn.rng, TAKES).div_f64(turn.timings.pace)));
+        if due > turn.now {
+            return Decision::at(due);
+        }
+        self.due.remove(item);
+        let result = match self.failing.get_mut(&kind).filter(|left| **left > 0) {
+            Some(left) => {
+                *left -= 1;
+                Err(format!("{kind} was made to fail"))
+            }
+            None => Ok(String::new()),
+        };
+        let started = job.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        let status = ended(&result, started, turn.now);
+        Decision::request(Request::patch_status(Kind::Job, &job.metadata, &status))
+    }
+}

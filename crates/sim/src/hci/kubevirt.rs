@@ -1,0 +1,261 @@
+//! KubeVirt: virtual machines that are to run do, somewhere they may; those that are to be off stop; migrations move them, or fail. A
+//! machine whose node goes away under it is lost, and says so.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use kube::core::DynamicObject;
+use serde_json::{Value, json};
+
+use crate::actor::{Actor, Decision, Turn};
+use crate::clock::{after, dice};
+use crate::foreign::Foreign;
+use crate::object::{Key, Kind, Object, ObjectRef, name};
+use crate::queue::Queue;
+use crate::request::Request;
+use crate::view::{Change, View, is_node_ready};
+
+const VM: Kind = Kind::Foreign(Foreign::VirtualMachine);
+const VMI: Kind = Kind::Foreign(Foreign::VirtualMachineInstance);
+const MIGRATION: Kind = Kind::Foreign(Foreign::Migration);
+/// How long a guest takes to shut down, and a migration to copy its memory.
+const SHUTDOWN: Duration = Duration::from_secs(20);
+const COPY: Duration = Duration::from_secs(40);
+/// How long a migration without a place to go waits before it looks again.
+const PENDING: Duration = Duration::from_secs(10);
+const DRAIN_TAINT: &str = "kubevirt.io/drain";
+
+/// KubeVirt's controllers.
+#[derive(Debug)]
+pub struct KubeVirt {
+    /// So many migrations of a machine will fail.
+    failing: BTreeMap<String, u32>,
+    /// When something that takes its time is done.
+    due: BTreeMap<ObjectRef, Timestamp>,
+}
+
+/// A running virtual machine on a node.
+pub(super) fn instance(vm: &str, node: &str, domain: &Value) -> Value {
+    json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
+        "metadata": { "name": vm, "labels": { "kubevirt.io/nodeName": node } },
+        "spec": { "domain": domain },
+        "status": { "phase": "Running", "nodeName": node },
+    })
+}
+
+pub(super) fn node_of(instance: &DynamicObject) -> &str {
+    instance.data["status"]["nodeName"].as_str().unwrap_or_default()
+}
+
+fn is_to_run(vm: &DynamicObject) -> bool {
+    match vm.data["spec"]["runStrategy"].as_str() {
+        Some(word) => word != "Halted",
+        None => vm.data["spec"]["running"] == true,
+    }
+}
+
+impl KubeVirt {
+    pub fn new(failing: BTreeMap<String, u32>) -> Self {
+        Self {
+            failing,
+            due: BTreeMap::new(),
+        }
+    }
+
+    /// Whether the time that something takes is over; otherwise when it will be.
+    fn took(&mut self, item: &ObjectRef, upper: Duration, turn: &mut Turn<'_>) -> Result<(), Timestamp> {
+        let due = *self
+            .due
+            .entry(item.clone())
+            .or_insert_with(|| after(turn.now, dice(turn.rng, upper).div_f64(turn.timings.pace)));
+        if due > turn.now {
+            return Err(due);
+        }
+        self.due.remove(item);
+        Ok(())
+    }
+
+    fn machine(&mut self, item: &ObjectRef, turn: &mut Turn<'_>) -> Decision {
+        let Some(vm) = turn.view.one_of(Foreign::VirtualMachine, &item.key).cloned() else {
+            return Decision::nothing();
+        };
+        let running = turn.view.one_of(Foreign::VirtualMachineInstance, &item.key).cloned();
+        let mut requests = Vec::new();
+        let word = match (is_to_run(&vm), running) {
+            (true, Some(_)) => "Running",
+            (false, None) => "Stopped",
+            (false, Some(instance)) => match self.took(item, SHUTDOWN, turn) {
+                Ok(()) => {
+                    requests.push(Request::delete(VMI, &instance.metadata, None));
+                    "Stopped"
+                }
+                Err(due) => return Decision::requests(status(&vm, "Stopping")).and_at(Some(due)),
+            },
+            (true, None) => {
+                let Some(node) = place(turn.view, &item.key, "") else {
+                    return Decision::requests(status(&vm, "ErrorUnschedulable"))
+                        .and_at(Some(after(turn.now, PENDING)));
+                };
+                let domain = &vm.data["spec"]["template"]["spec"]["domain"];
+                let body = instance(&item.key.name, &node, domain);
+                requests.push(Request::create(VMI, &item.key.namespace, body));
+                "Running"
+            }
+        };
+        requests.extend(status(&vm, word));
+        Decision::requests(requests)
+    }
+
+    fn migration(&mut self, item: &ObjectRef, turn: &mut Turn<'_>) -> Decision {
+        let Some(migration) = turn.view.one_of(Foreign::Migration, &item.key).cloned() else {
+            return Decision::nothing();
+        };
+        let phase = migration.data["status"]["phase"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        if matches!(phase.as_str(), "Succeeded" | "Failed") {
+            return Decision::nothing();
+        }
+        let vm = Key::new(
+            item.key.namespace.clone(),
+            migration.data["spec"]["vmiName"].as_str().unwrap_or_default(),
+        );
+        let says = |status: Value| Request::patch(MIGRATION, &migration.metadata, json!({ "status": status }));
+        let ended = |phase: &str, why: Option<&str>, now: Timestamp| {
+            says(
+                json!({ "phase": phase, "migrationState": { "failureReason": why, "endTimestamp": format!("{now:.0}") } }),
+            )
+        };
+        let Some(instance) = turn.view.one_of(Foreign::VirtualMachineInstance, &vm).cloned() else {
+            return Decision::request(ended("Failed", Some("the virtual machine is gone"), turn.now));
+        };
+        let from = node_of(&instance).to_owned();
+        let target = migration.data["status"]["targetNode"].as_str().map(str::to_owned);
+        let Some(target) = target else {
+            return match place(turn.view, &vm, &from) {
+                Some(target) => Decision::request(says(json!({ "phase": "Running", "targetNode": target }))),
+                None if phase.is_empty() => Decision::request(says(json!({ "phase": "Pending" }))),
+                None => Decision::at(after(turn.now, PENDING)),
+            };
+        };
+        if let Err(due) = self.took(item, COPY, turn) {
+            return Decision::at(due);
+        }
+        let failing = self
+            .failing
+            .get_mut(&format!("{}/{}", vm.namespace, vm.name))
+            .filter(|left| **left > 0);
+        if let Some(left) = failing {
+            *left -= 1;
+            return Decision::request(ended(
+                "Failed",
+                Some("the guest writes faster than it can be copied"),
+                turn.now,
+            ));
+        }
+        let moved = json!({
+            "metadata": { "labels": { "kubevirt.io/nodeName": target } },
+            "status": { "nodeName": target },
+        });
+        Decision::requests(vec![
+            Request::patch(VMI, &instance.metadata, moved),
+            ended("Succeeded", None, turn.now),
+        ])
+    }
+
+    /// A machine whose node is not there any more is not either.
+    fn instance(item: &ObjectRef, turn: &Turn<'_>) -> Decision {
+        let Some(instance) = turn.view.one_of(Foreign::VirtualMachineInstance, &item.key) else {
+            return Decision::nothing();
+        };
+        let node = turn.view.node(node_of(instance));
+        let is_lost = node.is_none_or(|node| !is_node_ready(node)) && instance.data["status"]["phase"] == "Running";
+        if !is_lost {
+            return Decision::nothing();
+        }
+        let body = json!({ "status": { "phase": "Failed", "reason": "NodeLost" } });
+        Decision::request(Request::patch(VMI, &instance.metadata, body))
+    }
+}
+
+fn status(vm: &DynamicObject, word: &str) -> Vec<Request> {
+    if vm.data["status"]["printableStatus"] == word {
+        return Vec::new();
+    }
+    let body = json!({ "status": { "printableStatus": word } });
+    vec![Request::patch(VM, &vm.metadata, body)]
+}
+
+/// Where a machine may go, other than where it is: in service, not tainted, and the least crowded. Of two the one that was upgraded is
+/// preferred, or a machine would move twice.
+fn place(view: &View, vm: &Key, from: &str) -> Option<String> {
+    let spec = view
+        .one_of(Foreign::VirtualMachine, vm)
+        .map(|vm| &vm.data["spec"]["template"]["spec"]);
+    let selector = spec.and_then(|spec| spec["nodeSelector"].as_object());
+    let takes = |node: &&std::sync::Arc<Node>| {
+        let spec = node.spec.clone().unwrap_or_default();
+        let tainted = spec.taints.iter().flatten().any(|taint| taint.key == DRAIN_TAINT);
+        let labels = node.metadata.labels.clone().unwrap_or_default();
+        let selected = selector
+            .into_iter()
+            .flatten()
+            .all(|(key, value)| labels.get(key).map(String::as_str) == value.as_str());
+        name(&node.metadata) != from && spec.unschedulable != Some(true) && !tainted && selected && is_node_ready(node)
+    };
+    let crowd = |node: &str| {
+        let there = view.all_of(Foreign::VirtualMachineInstance);
+        there.filter(|instance| node_of(instance) == node).count()
+    };
+    let release = |node: &Node| {
+        let info = node.status.as_ref().and_then(|status| status.node_info.as_ref());
+        info.map(|info| info.os_image.clone()).unwrap_or_default()
+    };
+    let best = view.nodes.values().filter(takes).max_by_key(|node| {
+        (
+            release(node),
+            std::cmp::Reverse(crowd(name(&node.metadata))),
+            std::cmp::Reverse(name(&node.metadata).to_owned()),
+        )
+    });
+    best.map(|node| name(&node.metadata).to_owned())
+}
+
+impl Actor for KubeVirt {
+    fn name(&self) -> &'static str {
+        "kubevirt"
+    }
+
+    fn observe(&mut self, change: &Change, view: &View, _: Timestamp, queue: &mut Queue) {
+        let Some(object) = change.latest() else { return };
+        match object.kind() {
+            Kind::Foreign(Foreign::VirtualMachine | Foreign::Migration) => queue.add(object.reference()),
+            Kind::Foreign(Foreign::VirtualMachineInstance) => {
+                queue.add(object.reference());
+                queue.add(ObjectRef::new(VM, object.reference().key));
+            }
+            Kind::Node => {
+                let Object::Node(node) = object else { return };
+                let there = view
+                    .all_of(Foreign::VirtualMachineInstance)
+                    .filter(|instance| node_of(instance) == name(&node.metadata));
+                for instance in there {
+                    queue.add(ObjectRef::new(VMI, Key::of(&instance.metadata)));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn decide(&mut self, item: &ObjectRef, turn: &mut Turn<'_>) -> Decision {
+        match item.kind {
+            Kind::Foreign(Foreign::VirtualMachine) => self.machine(item, turn),
+            Kind::Foreign(Foreign::Migration) => self.migration(item, turn),
+            _ => Self::instance(item, turn),
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! The parts of a Harvester-like cluster that are not Afloat's: Rancher's planner, KubeVirt, Longhorn, the importers of images, the
+//! machines under the Jobs. Each is a state machine without I/O like every other actor; the tasks of Jobs before a drain and after a
+//! reboot are the real ones. Pods of virtual machines are not simulated, and nothing here was compared with the real components.
+
+mod ground;
+mod jobs;
+mod kubevirt;
+mod longhorn;
+mod machines;
+mod parts;
+mod rancher;
+mod tasks;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use afloat_operator::hci::{HciOptions, Place, ReleaseSource};
+use futures::future::BoxFuture;
+use tokio::task::JoinHandle;
+
+pub use ground::{Ground, SYSTEM, VmShape};
+pub use tasks::HostLog;
+
+use crate::actor::Actor;
+use crate::clock::{Clock, Timings};
+use crate::driver::Driver;
+use crate::foreign::Foreign;
+use crate::object::Kind;
+use crate::request::Failure;
+
+/// What the actors need to know.
+const WATCHED: &[Kind] = &[
+    Kind::Node,
+    Kind::Job,
+    Kind::Deployment,
+    Kind::Foreign(Foreign::Secret),
+    Kind::Foreign(Foreign::ProvisioningCluster),
+    Kind::Foreign(Foreign::VirtualMachine),
+    Kind::Foreign(Foreign::VirtualMachineInstance),
+    Kind::Foreign(Foreign::Migration),
+    Kind::Foreign(Foreign::Volume),
+    Kind::Foreign(Foreign::Image),
+    Kind::Foreign(Foreign::UpgradeLog),
+];
+
+/// What goes wrong.
+#[derive(Clone, Debug, Default)]
+pub struct Trouble {
+    /// So many migrations of a virtual machine fail, by `namespace/name`.
+    pub failing_migrations: BTreeMap<String, u32>,
+    /// Volumes that stay attached whatever is asked.
+    pub stuck_volumes: Vec<String>,
+    /// So many Jobs of a kind fail.
+    pub failing_jobs: BTreeMap<String, u32>,
+}
+
+/// How the world behaves.
+#[derive(Clone, Debug)]
+pub struct HciWorldOptions {
+    pub seed: u64,
+    pub clock: Clock,
+    pub timings: Timings,
+    pub trouble: Trouble,
+}
+
+/// A running world; it ends when this is dropped.
+pub struct HciWorld {
+    actors: JoinHandle<()>,
+    tasks: JoinHandle<()>,
+    pub host: HostLog,
+}
+
+impl Drop for HciWorld {
+    fn drop(&mut self) {
+        self.actors.abort();
+        self.tasks.abort();
+    }
+}
+
+impl HciWorld {
+    /// Lays the ground, and starts the actors on it.
+    pub async fn start(client: kube::Client, ground: &Ground, options: HciWorldOptions) -> Result<Self, Failure> {
+        ground.lay(&client).await?;
+        let trouble = options.trouble;
+        let actors: Vec<Box<dyn Actor>> = vec![
+            Box::new(rancher::Planner::default()),
+            Box::new(kubevirt::KubeVirt::new(trouble.failing_migrations)),
+            Box::new(longhorn::Longhorn::new(trouble.stuck_volumes)),
+            Box::new(parts::Importers::default()),
+            Box::new(jobs::Jobs::new(trouble.failing_jobs)),
+            Box::new(machines::Machines::new(
+                ground.release_os(),
+                ground.release_kubernetes(),
+            )),
+        ];
+        let driver = Driver::new(client.clone(), options.clock, options.timings, options.seed, actors);
+        let host = HostLog::default();
+        Ok(Self {
+            actors: tokio::spawn(driver.run(WATCHED)),
+            tasks: tokio::spawn(tasks::run(client, options.clock, host.clone())),
+            host,
+        })
+    }
+}
+
+/// What an operator needs to find the release of this world.
+pub fn operator_options(ground: &Ground) -> HciOptions {
+    HciOptions {
+        source: Some(Arc::new(Served(ground.release()))),
+        ..HciOptions::default()
+    }
+}
+
+struct Served(String);
+
+impl ReleaseSource for Served {
+    fn fetch(&self, _: &Place) -> BoxFuture<'static, Result<String, String>> {
+        let text = self.0.clone();
+        Box::pin(async move { Ok(text) })
+    }
+}

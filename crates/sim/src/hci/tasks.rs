@@ -1,0 +1,112 @@
+//! Jobs of virtual machines run the code that runs on real nodes: the task of the operator's crate, with a host that writes down what it
+//! was asked for.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use afloat_api::labels;
+use afloat_core::hci::task::{Errand, HostWork};
+use afloat_core::view::{Key, NodeName};
+use afloat_operator::clients::Clients;
+use afloat_operator::clock::Clock as OperatorClock;
+use afloat_operator::task::{Task, TaskConfig, TaskHost, run as run_task};
+use futures::StreamExt as _;
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::Job;
+use kube::Api;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use tokio::task::JoinSet;
+
+use super::jobs::{ended, is_over, kind_of};
+use crate::clock::Clock;
+use crate::object::{Kind, label, uid};
+use crate::request::Request;
+
+/// What the hosts were asked to do, in order: node and work.
+#[derive(Clone, Debug, Default)]
+pub struct HostLog(Arc<Mutex<Vec<(String, HostWork)>>>);
+
+impl HostLog {
+    pub fn all(&self) -> Vec<(String, HostWork)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+struct SimTaskHost {
+    node: String,
+    log: HostLog,
+}
+
+impl TaskHost for SimTaskHost {
+    fn carry_out(&self, work: HostWork) -> BoxFuture<'_, Result<(), String>> {
+        let mut log = self.log.0.lock().unwrap_or_else(PoisonError::into_inner);
+        log.push((self.node.clone(), work));
+        Box::pin(async { Ok(()) })
+    }
+}
+
+struct TaskClock(Clock);
+
+impl OperatorClock for TaskClock {
+    fn now(&self) -> Timestamp {
+        self.0.now()
+    }
+}
+
+/// The task of a kind of Job, where it is code.
+pub(super) fn task_of(kind: &str) -> Option<Task> {
+    Task::ALL.into_iter().find(|task| task.job().word() == kind)
+}
+
+/// Runs the tasks of Jobs until it is dropped.
+pub(super) async fn run(client: kube::Client, clock: Clock, log: HostLog) {
+    let config = watcher::Config::default().labels(labels::HARVESTER_UPGRADE);
+    let mut jobs = std::pin::pin!(watcher(Api::<Job>::all(client.clone()), config).default_backoff());
+    let mut running = JoinSet::new();
+    let mut known: BTreeMap<String, tokio::task::AbortHandle> = BTreeMap::new();
+    while let Some(event) = jobs.next().await {
+        match event {
+            Ok(watcher::Event::Apply(job) | watcher::Event::InitApply(job)) => {
+                let started = known.contains_key(uid(&job.metadata));
+                let Some(task) = task_of(kind_of(&job)).filter(|_| !started && !is_over(&job)) else {
+                    continue;
+                };
+                let work = run_job(client.clone(), clock, log.clone(), task, job.clone());
+                known.insert(uid(&job.metadata).to_owned(), running.spawn(work));
+            }
+            // A Job that is deleted takes its pod with it.
+            Ok(watcher::Event::Delete(job)) => {
+                if let Some(handle) = known.remove(uid(&job.metadata)) {
+                    handle.abort();
+                }
+            }
+            _ => {}
+        }
+        while running.try_join_next().is_some() {}
+    }
+}
+
+async fn run_job(client: kube::Client, clock: Clock, log: HostLog, task: Task, job: Job) {
+    let text = |key: &str| label(&job.metadata, key).unwrap_or_default().to_owned();
+    let node = text(labels::HARVESTER_NODE);
+    let namespace = job.metadata.namespace.clone().unwrap_or_default();
+    let config = TaskConfig {
+        clients: Clients::of(client.clone()),
+        clock: Arc::new(TaskClock(clock)),
+        task,
+        errand: Errand {
+            upgrade: Key::new(&namespace, &text(labels::HARVESTER_UPGRADE)),
+            node: NodeName::from(node.as_str()),
+        },
+        host: Arc::new(SimTaskHost { node, log }),
+    };
+    let job_name = job.metadata.name.clone().unwrap_or_default();
+    let result = run_task(config, |says| tracing::info!(job = job_name, says)).await;
+    let started = job.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    let status = ended(&result.map_err(|error| error.to_string()), started, clock.now());
+    let request = Request::patch_status(Kind::Job, &job.metadata, &status);
+    if let Err(failure) = request.send(&client).await {
+        tracing::warn!(%failure, "the end of a Job could not be written");
+    }
+}
