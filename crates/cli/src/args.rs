@@ -4,6 +4,7 @@ pub mod bundle;
 pub mod node;
 pub mod people;
 
+use afloat_sim::hci::HciScenario;
 use afloat_sim::scenario::Scenario;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
@@ -30,6 +31,7 @@ Examples:
   afloat sandbox --from v1.33.2 --to v1.36.3         control planes hop by hop, workers once
   afloat sandbox --faults operator-killed            the operator is killed again and again meanwhile
   afloat sandbox --scenario stuck-pdb --serve        for afloat upgrade, status and explain in another shell
+  afloat sandbox --scenario harvester-three-nodes    a Harvester-like cluster: 30 virtual machines stay up meanwhile
   afloat sandbox --once                              print the cluster and end
   afloat sandbox --list-scenarios                    what there is to choose from
 
@@ -134,7 +136,7 @@ pub struct Sandbox {
     pub faults: Vec<crate::sandbox::upgrade::Fault>,
     /// The kind of cluster to make
     #[arg(long, value_name = "NAME", default_value = "default", value_parser = scenario)]
-    pub scenario: Scenario,
+    pub scenario: SandboxScenario,
     /// List the scenarios and end
     #[arg(long)]
     pub list_scenarios: bool,
@@ -161,11 +163,41 @@ pub struct Sandbox {
     pub output: Output,
 }
 
-fn scenario(text: &str) -> Result<Scenario, String> {
-    Scenario::by_name(text).ok_or_else(|| {
-        let names: Vec<&str> = Scenario::ALL.iter().map(|scenario| scenario.name()).collect();
-        format!("there is no such scenario; choose one of {}", names.join(", "))
-    })
+/// A cluster that the sandbox can make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SandboxScenario {
+    Kubeadm(Scenario),
+    Harvester(HciScenario),
+}
+
+impl SandboxScenario {
+    pub fn all() -> impl Iterator<Item = Self> {
+        let kubeadm = Scenario::ALL.iter().copied().map(Self::Kubeadm);
+        kubeadm.chain(HciScenario::ALL.iter().copied().map(Self::Harvester))
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kubeadm(scenario) => scenario.name(),
+            Self::Harvester(scenario) => scenario.name(),
+        }
+    }
+
+    pub fn summary(self) -> &'static str {
+        match self {
+            Self::Kubeadm(scenario) => scenario.summary(),
+            Self::Harvester(scenario) => scenario.summary(),
+        }
+    }
+}
+
+fn scenario(text: &str) -> Result<SandboxScenario, String> {
+    SandboxScenario::all()
+        .find(|scenario| scenario.name() == text)
+        .ok_or_else(|| {
+            let names: Vec<&str> = SandboxScenario::all().map(SandboxScenario::name).collect();
+            format!("there is no such scenario; choose one of {}", names.join(", "))
+        })
 }
 
 fn nodes(text: &str) -> Result<(u32, u32), String> {

@@ -22,7 +22,10 @@ use jiff::Timestamp;
 use kube::Api;
 use kube::api::Patch;
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::future::Future;
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// The value of the annotation that holds a node or an upgrade: whoever reads it learns why.
 const BY_HAND: &str = "held by afloat pause";
@@ -256,30 +259,58 @@ fn gone(key: &Key) -> Problem {
     Problem::new(Code::Failed, format!("upgrade/{} was deleted", key.name))
 }
 
+/// How long a node's message stands before the next one is told; a new state is told at once.
+const MESSAGES_APART: Duration = Duration::from_secs(10);
+
+/// What was told of a node last.
+struct Told {
+    state: String,
+    message: String,
+    at: Instant,
+}
+
 /// One line per change, until it ends or the person has seen enough.
-async fn follow(
+pub async fn follow(
     live: &mut Live,
     key: &Key,
     screen: &mut Screen,
     stop: impl Future<Output = ()>,
 ) -> Result<Code, Problem> {
     let mut stop = std::pin::pin!(stop);
-    let mut told: Vec<String> = Vec::new();
+    let mut told: BTreeMap<String, Told> = BTreeMap::new();
     loop {
         let Some(board) = Board::of(live.view(), key, Timestamp::now()) else {
             return Err(gone(key));
         };
-        let states = board.states();
-        for line in states.iter().filter(|line| !told.contains(line)) {
-            screen.say(line);
+        let mut withheld = false;
+        for (node, state, message) in board.states() {
+            let now = Instant::now();
+            match told.get(node) {
+                Some(last) if last.state == state && last.message == message => continue,
+                Some(last) if last.state == state && now < last.at + MESSAGES_APART => {
+                    withheld = true;
+                    continue;
+                }
+                _ => {}
+            }
+            screen.say(format!("{node}  {state}  {message}").trim_end());
+            let (state, message) = (state.to_owned(), message.to_owned());
+            told.insert(
+                node.to_owned(),
+                Told {
+                    state,
+                    message,
+                    at: now,
+                },
+            );
         }
-        told = states;
         if board.over {
             screen.say(&board.headline());
             return Ok(if board.succeeded { Code::Done } else { Code::Failed });
         }
         tokio::select! {
             () = &mut stop => return Ok(Code::Detached),
+            () = tokio::time::sleep(MESSAGES_APART), if withheld => {}
             more = live.changed() => {
                 if !more {
                     return Err(Problem::new(Code::Failed, "the cluster stopped answering"));

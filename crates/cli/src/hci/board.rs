@@ -121,16 +121,10 @@ impl Board {
         )
     }
 
-    /// A line for each node that is anywhere, for those who follow.
-    pub fn states(&self) -> Vec<String> {
+    /// Name, state and message of each node that is anywhere, for those who follow.
+    pub fn states(&self) -> impl Iterator<Item = (&str, &str, &str)> {
         let begun = self.nodes.iter().filter(|row| !row.state.is_empty());
-        begun
-            .map(|row| {
-                format!("{}  {}  {}", row.name, row.state, row.message)
-                    .trim_end()
-                    .to_owned()
-            })
-            .collect()
+        begun.map(|row| (row.name.as_str(), row.state.as_str(), row.message.as_str()))
     }
 
     pub fn lines(&self, layout: &Layout) -> Vec<String> {

@@ -102,19 +102,10 @@ pub struct Served {
 }
 
 impl Served {
-    /// The lines to copy.
-    pub fn instructions(&self, to: &str) -> String {
-        let file = self.kubeconfig.shell_path();
-        format!(
-            "Serving on {url} until Ctrl-C. In another shell:\n\n  \
-             export KUBECONFIG={file}\n  \
-             kubectl get nodes\n  \
-             kubectl get pods -A -w\n  \
-             afloat upgrade --to {to} --evict-unmanaged --delete-emptydir-data\n  \
-             afloat status --watch\n  \
-             afloat explain\n\n",
-            url = self.running.url(),
-        )
+    /// The lines to copy: where it is, and what to try there.
+    pub fn instructions(&self, commands: &str) -> String {
+        let (url, file) = (self.running.url(), self.kubeconfig.shell_path());
+        format!("Serving on {url} until Ctrl-C. In another shell:\n\n  export KUBECONFIG={file}\n  {commands}\n\n")
     }
 
     /// Stops serving; the kubeconfig goes with it.

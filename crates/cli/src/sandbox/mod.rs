@@ -3,13 +3,15 @@
 //! upgrade in `upgrade`.
 
 mod embedded;
+mod harvester;
 mod kubeconfig;
 mod show;
 pub mod upgrade;
 
-use crate::args::{Output, Sandbox};
+use crate::args::{Output, Sandbox, SandboxScenario};
 use crate::problem::{Code, Problem};
 use crate::terminal;
+use afloat_operator::hci::HciOptions;
 use afloat_sim::clock::{Clock, Timings};
 use afloat_sim::scenario::{Scenario, Shape};
 use afloat_sim::tier2;
@@ -37,11 +39,18 @@ pub async fn run(arguments: Sandbox) -> Result<Code, Problem> {
                 .help("afloat sandbox --once -o json"),
         );
     }
-    let shape = shape(&arguments);
+    match arguments.scenario {
+        SandboxScenario::Harvester(scenario) => harvester::run(arguments, scenario).await,
+        SandboxScenario::Kubeadm(scenario) => run_kubeadm(arguments, scenario).await,
+    }
+}
+
+async fn run_kubeadm(arguments: Sandbox, scenario: Scenario) -> Result<Code, Problem> {
+    let shape = shape(&arguments, scenario);
     let to = arguments.to.clone().unwrap_or_else(|| DEFAULT_TARGET.to_owned());
     let versions = tier2::releases(&shape.version, &to);
     let server = Embedded::start(&shape.version, arguments.seed).await?;
-    let cluster = arguments.scenario.describe(&shape);
+    let cluster = scenario.describe(&shape);
     let nodes = cluster.machines.len();
     let quick = arguments.once || !arguments.serve;
     let speed = arguments.speed.unwrap_or(if quick { QUICK } else { 1.0 });
@@ -71,9 +80,15 @@ pub async fn run(arguments: Sandbox) -> Result<Code, Problem> {
     tier2::lay_ground(&server.client(), &shape.version, &versions)
         .await
         .map_err(|failure| Problem::new(Code::Failed, "the sandbox could not be prepared").source(&failure))?;
-    let _operator = Operator::start(server.client(), clock, world.health(), &arguments.faults);
+    let _operator = Operator::start(
+        server.client(),
+        clock,
+        world.health(),
+        &arguments.faults,
+        HciOptions::default(),
+    );
     if let Some(service) = &service {
-        terminal::print(&service.instructions(&to));
+        terminal::print(&service.instructions(&commands(&to)));
     }
     let asked = arguments.to.is_some() || service.is_none();
     let mut code = Code::Done;
@@ -89,8 +104,16 @@ pub async fn run(arguments: Sandbox) -> Result<Code, Problem> {
     Ok(code)
 }
 
-fn shape(arguments: &Sandbox) -> Shape {
-    let mut shape = arguments.scenario.default_shape();
+/// What a person does in the other shell.
+fn commands(to: &str) -> String {
+    format!(
+        "kubectl get nodes\n  kubectl get pods -A -w\n  afloat upgrade --to {to} --evict-unmanaged --delete-emptydir-data\n  \
+         afloat status --watch\n  afloat explain"
+    )
+}
+
+fn shape(arguments: &Sandbox, scenario: Scenario) -> Shape {
+    let mut shape = scenario.default_shape();
     if let Some(from) = &arguments.from {
         shape.version.clone_from(from);
     }
@@ -108,6 +131,9 @@ fn shape(arguments: &Sandbox) -> Shape {
 }
 
 fn scenarios() -> String {
-    let line = |scenario: &Scenario| format!("{:<12} {}\n", scenario.name(), scenario.summary());
-    Scenario::ALL.iter().map(line).collect::<Vec<_>>().concat()
+    let line = |scenario: &SandboxScenario| format!("{:<22} {}\n", scenario.name(), scenario.summary());
+    SandboxScenario::all()
+        .map(|scenario| line(&scenario))
+        .collect::<Vec<_>>()
+        .concat()
 }

@@ -7,6 +7,8 @@ use std::time::Duration;
 use afloat_api::clusterupgrade::DrainOption;
 use afloat_api::{ClusterUpgrade, ClusterUpgradeSpec};
 use afloat_core::view::Key;
+use afloat_operator::OperatorConfig;
+use afloat_operator::hci::HciOptions;
 use afloat_sim::clock::Clock;
 use afloat_sim::kubelet::HealthBoard;
 use afloat_sim::tier2;
@@ -53,11 +55,14 @@ impl Drop for Operator {
 }
 
 impl Operator {
-    pub fn start(client: kube::Client, clock: Clock, health: HealthBoard, faults: &[Fault]) -> Self {
+    pub fn start(client: kube::Client, clock: Clock, health: HealthBoard, faults: &[Fault], hci: HciOptions) -> Self {
         let mortal = faults.contains(&Fault::OperatorKilled);
         Self(tokio::spawn(async move {
             loop {
-                let config = tier2::operator(client.clone(), clock, health.clone(), "sandbox");
+                let config = OperatorConfig {
+                    hci: hci.clone(),
+                    ..tier2::operator(client.clone(), clock, health.clone(), "sandbox")
+                };
                 let life = async {
                     if mortal {
                         tokio::time::sleep(LIFE).await;

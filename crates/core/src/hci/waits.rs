@@ -111,6 +111,7 @@ fn how(view: &View, vmi: &Seen<Vmi>) -> String {
             let why = migration.message.as_deref().unwrap_or("KubeVirt does not say why");
             format!(" (migration failed: {why})")
         }
+        Some(migration) if migration.phase.is_empty() => " (migration Pending)".to_owned(),
         Some(migration) if &*migration.phase != "Succeeded" => format!(" (migration {})", migration.phase),
         _ => String::new(),
     }

@@ -119,3 +119,58 @@ impl ReleaseSource for Served {
         Box::pin(async move { Ok(text) })
     }
 }
+
+/// A Harvester-like cluster that can be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HciScenario {
+    ThreeNodes,
+    Paused,
+    StuckVolume,
+    StubbornVm,
+}
+
+impl HciScenario {
+    pub const ALL: &[Self] = &[Self::ThreeNodes, Self::Paused, Self::StuckVolume, Self::StubbornVm];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ThreeNodes => "harvester-three-nodes",
+            Self::Paused => "harvester-paused",
+            Self::StuckVolume => "harvester-stuck-volume",
+            Self::StubbornVm => "harvester-stubborn-vm",
+        }
+    }
+
+    pub fn summary(self) -> &'static str {
+        match self {
+            Self::ThreeNodes => {
+                "three nodes of a Harvester-like cluster with 30 virtual machines, 3 of which cannot move"
+            }
+            Self::Paused => "the same, and node-2 is to pause before its turn until a person lets it go",
+            Self::StuckVolume => "the same, and a volume that never detaches holds node-1",
+            Self::StubbornVm => "the same, and a virtual machine whose migrations fail twice",
+        }
+    }
+
+    /// The cluster in full, and what goes wrong on it.
+    pub fn describe(self) -> (Ground, Trouble) {
+        let mut config = serde_json::json!({
+            "imagePreloadOption": { "strategy": { "type": "sequential" } }, "restoreVM": true, "logReadyTimeout": "5",
+        });
+        let mut trouble = Trouble::default();
+        match self {
+            Self::ThreeNodes => {}
+            Self::Paused => {
+                let strategy = serde_json::json!({ "strategy": { "mode": "manual", "pauseNodes": ["node-2"] } });
+                config["nodeUpgradeOption"] = strategy;
+            }
+            Self::StuckVolume => trouble.stuck_volumes.push("pvc-vm-10".to_owned()),
+            Self::StubbornVm => {
+                trouble.failing_migrations.insert("default/vm-01".to_owned(), 2);
+            }
+        }
+        let mut ground = Ground::new(3, 30);
+        ground.upgrade_config = Some(config);
+        (ground, trouble)
+    }
+}
