@@ -336,9 +336,10 @@ fn observe(mut step: StepStatus, report: Option<&ContainerReport>, free_since: O
 }
 
 /// What a container said at its end; one that ended without our words is quoted as it is.
+/// What a step said at its end. One that was killed said nothing, and the kubelet gives the end of its log: the last line tells where it was.
 fn read(end: &ContainerEnd) -> StepReport {
     serde_json::from_str(&end.message).unwrap_or_else(|_| StepReport {
-        message: end.message.to_string(),
+        message: end.message.trim_end().lines().last().unwrap_or_default().to_owned(),
         ..StepReport::default()
     })
 }

@@ -62,6 +62,15 @@ fn a_step_that_is_killed_is_not_a_failure() {
         (world.state(), world.waits_for().as_str()),
         (Upgrading, "WaitingForStep")
     );
+    // It left no report: the kubelet gives the end of its log instead, of which the last line says where it was.
+    world.with_container(Task::Upgrade, steps::CONTAINERD, |container| {
+        if let Some(end) = &mut container.ended {
+            end.message = "goes on\nwaits for containerd\n".into();
+        }
+    });
+    world.settle();
+    let wait = world.status().waiting_for.unwrap();
+    assert_eq!(wait.message, "step containerd: waits for containerd");
 }
 
 #[test]
