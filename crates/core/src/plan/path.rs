@@ -78,10 +78,7 @@ impl PathError {
 }
 
 fn add_image(home: &str, version: &str) -> String {
-    format!(
-        "kubectl -n {home} patch configmap {} --type merge -p '{{\"data\":{{\"{version}\":\"IMAGE\"}}}}'",
-        afloat_api::names::IMAGES
-    )
+    format!("afloat bundle publish -n {home} REGISTRY/afloat/bundle:{version}")
 }
 
 /// The stages that remain between what is there and the target, in their order; none where everything is there already.

@@ -181,7 +181,7 @@ fn where_there_is_no_way_it_says_why_and_what_helps() {
     );
     assert_eq!(
         path(&gap.view, &to).unwrap_err().remedy("afloat-system"),
-        "kubectl -n afloat-system patch configmap afloat-upgrader-images --type merge -p '{\"data\":{\"v1.35.PATCH\":\"IMAGE\"}}'"
+        "afloat bundle publish -n afloat-system REGISTRY/afloat/bundle:v1.35.PATCH"
     );
     let mut behind = Cluster::new(1, 1, "v1.35.4").images(ALL);
     behind.upgrade("worker-1", "v1.32.0");
