@@ -1,7 +1,7 @@
 # Every task a person runs, a line of help each: `make` alone lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run build static test check lint fmt unit components lab-components lab-able lab-up lab-down lab-status lab-exec lab-probe e2e-smoke conformance generate bench sim trials soak-sim fuzz advisories clean
+.PHONY: help run build static test check lint fmt unit components lab-components lab-able lab-up lab-down lab-status lab-exec lab-probe e2e-smoke e2e-nodes conformance generate bench sim trials soak-sim fuzz advisories clean
 
 TOOLS := $(or $(AFLOAT_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/afloat)/tools/bin
 export PATH := $(TOOLS):$(PATH)
@@ -18,7 +18,7 @@ E2E_NEEDS = lab-able lab-components $(if $(AFLOAT_STATIC),,static)
 E2E = trap '$(LAB_RUN) down --beginning e2e-' EXIT; AFLOAT_STATIC="$(or $(AFLOAT_STATIC),$(STATIC))" cargo nextest run --package afloat-e2e --no-capture
 
 help: ## List the tasks
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: ## Upgrade a sandbox cluster in place before your eyes (ARGS="--once" prints it and ends, ARGS="--serve" keeps it up)
 	@tools/ensure cargo cc
@@ -86,6 +86,10 @@ lab-probe: ## Count failed requests from everywhere for SECONDS=30
 e2e-smoke: $(E2E_NEEDS) ## One real control-plane node upgraded in place by Afloat, installed from its manifests (3 minutes, and 6 to build it; as root)
 	@tools/ensure nextest
 	$(E2E) --test smoke
+
+e2e-nodes: $(E2E_NEEDS) ## Three control planes and two workers upgraded while an operator dies and a machine reboots, requests counted; and one alone (12 minutes; as root)
+	@tools/ensure nextest
+	$(E2E) --test smoke --test nodes
 
 conformance: ## Compare the embedded API server with the real one (ARGS="--sequences 5000" for more)
 	@tools/ensure cargo cc go setpriv

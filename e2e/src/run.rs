@@ -10,7 +10,9 @@ use afloat_lab::Running;
 
 use crate::account::{Account, NodeAccount, ready_since};
 use crate::read::{list, text};
+use crate::site::HOME;
 use crate::{Error, Site};
+use serde_json::{Value, json};
 
 /// Where a node's journal lies.
 const JOURNAL: &str = "/var/lib/afloat/journal";
@@ -32,6 +34,27 @@ pub struct Followed {
 pub type States = BTreeMap<String, String>;
 
 impl Site {
+    /// The upgrade as an object, which whoever keeps such things in Git would apply; `afloat upgrade` then follows it. Machines are staged
+    /// one by one: all of them share one disk and two cores here.
+    pub fn apply_upgrade(&self, name: &str, further: Value) -> Result<(), Error> {
+        let mut spec = json!({
+            "kubernetesVersion": self.to(),
+            "imagePreloadOption": {"strategy": {"type": "sequential"}},
+            "drain": {"deleteEmptyDirData": true, "evictUnmanagedPods": true},
+        });
+        if let (Some(spec), Value::Object(further)) = (spec.as_object_mut(), further) {
+            spec.extend(further);
+        }
+        let object = json!({
+            "apiVersion": "afloat.dev/v1alpha1", "kind": "ClusterUpgrade",
+            "metadata": {"name": name, "namespace": HOME}, "spec": spec,
+        });
+        let path = self.lab.folder().join("upgrade.json");
+        std::fs::write(&path, object.to_string()).map_err(Error::file(&path))?;
+        self.kubectl(&["apply", "--server-side", "-f", &path.display().to_string()])
+            .map(drop)
+    }
+
     /// `afloat upgrade`, followed to its end, whatever that is. `meanwhile` sees the states of the nodes about once a second.
     pub fn upgrade(
         &self,
@@ -42,16 +65,7 @@ impl Site {
     ) -> Result<Followed, Error> {
         let begun = Instant::now();
         let limit = format!("{}s", within.as_secs());
-        let fixed = [
-            "upgrade",
-            "--to",
-            self.to(),
-            "--yes",
-            "--delete-emptydir-data",
-            "--evict-unmanaged",
-            "--timeout",
-            &limit,
-        ];
+        let fixed = ["upgrade", "--to", self.to(), "--yes", "--timeout", &limit];
         let path = self.lab.folder().join("upgrade.log");
         let log = File::create(&path).map_err(Error::file(&path))?;
         let errors = log.try_clone().map_err(Error::file(&path))?;
@@ -88,6 +102,26 @@ impl Site {
             lost: ledger.lost,
             pages_lost: ledger.pages_lost,
         })
+    }
+
+    /// Waits until every machine has what it needs. From then on the upgrade touches them, one by one.
+    pub fn await_staged(&self, within: Duration) -> Result<(), Error> {
+        let (begun, machines) = (Instant::now(), self.lab.machines().len());
+        loop {
+            let states = self.states().unwrap_or_default();
+            let staged = |state: &String| !["", "Pending", "Staging"].contains(&state.as_str());
+            if states.values().filter(|state| staged(state)).count() == machines {
+                return Ok(());
+            }
+            if begun.elapsed() > within {
+                return Err(Error::Waited {
+                    what: "every machine staged".to_owned(),
+                    seconds: within.as_secs(),
+                    last: format!("{states:?}"),
+                });
+            }
+            thread::sleep(LOOK / 2);
+        }
     }
 
     /// The state of every node's upgrade, of the newest attempt at it.

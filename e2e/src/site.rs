@@ -15,7 +15,7 @@ use crate::Error;
 use crate::read::{list, ready, text};
 
 /// The namespace Afloat runs in.
-const HOME: &str = "afloat-system";
+pub(crate) const HOME: &str = "afloat-system";
 /// The lease of whoever works.
 const LEADER: &str = "afloat-operator";
 /// An operator is up by then, also on two busy cores.
@@ -86,8 +86,10 @@ impl Site {
         ] {
             self.afloat(words)?;
         }
-        // A gigabyte that the registry has by now.
-        fs::remove_dir_all(&parts).map_err(Error::file(&parts))?;
+        // Two gigabytes that the registry has by now.
+        for folder in [parts, folder.join("layout")] {
+            fs::remove_dir_all(&folder).map_err(Error::file(&folder))?;
+        }
         self.kubectl(&[
             "-n",
             HOME,
@@ -151,9 +153,19 @@ impl Site {
     /// Ends the operator that works, as a power cut would: nobody is told. Answers with its name.
     pub fn kill_leader(&self) -> Result<String, Error> {
         let lease = self.object(&["-n", HOME, "get", "lease", LEADER])?;
-        let leader = text(&lease, "/spec/holderIdentity");
+        // The name of its pod, and the number of the process in it.
+        let holder = text(&lease, "/spec/holderIdentity");
+        let leader = holder.rsplit_once('-').map(|(pod, _)| pod.to_owned());
+        let leader =
+            leader.ok_or_else(|| Error::Unexpected(format!("lease {LEADER}"), format!("held by {holder:?}")))?;
         self.kubectl(&["-n", HOME, "delete", "pod", &leader, "--grace-period=0", "--force"])?;
         Ok(leader)
+    }
+
+    /// The phase of an upgrade.
+    pub fn phase(&self, upgrade: &str) -> Result<String, Error> {
+        let upgrade = self.object(&["-n", HOME, "get", "clusterupgrade", upgrade])?;
+        Ok(text(&upgrade, "/status/phase"))
     }
 
     /// The version of a node's kubelet.

@@ -22,7 +22,14 @@ fn p1_p36_a_single_real_node_is_upgraded_in_place() {
     site.kubectl(&["create", "configmap", "kept", "--from-literal=since=before"])
         .unwrap();
 
-    let followed = site.upgrade(&[], Duration::from_mins(10), None, |_| Ok(())).unwrap();
+    let followed = site
+        .upgrade(
+            &["--delete-emptydir-data", "--evict-unmanaged"],
+            Duration::from_mins(10),
+            None,
+            |_| Ok(()),
+        )
+        .unwrap();
     println!(
         "{}\nexit code {:?} after {:?}",
         followed.said, followed.exit_code, followed.took

@@ -1,0 +1,93 @@
+//! Several real machines, upgraded in place while operators die and machines reboot.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by failing")]
+
+use std::time::Duration;
+
+use afloat_e2e::{Endpoints, Filling, Site};
+use afloat_lab::{Running, Spec};
+use serde_json::json;
+
+const TO: &str = "v1.36.3";
+/// A file that a person tuned on the machine.
+const TUNED: &str = "/etc/sysctl.d/90-site.conf";
+/// Five machines on two cores that others may use as well.
+const LONG: Duration = Duration::from_mins(25);
+const SETTLED: Duration = Duration::from_mins(4);
+
+/// Bringing two gigabytes to each of five machines on one disk and two cores is slow for all of them, as it is on no site: what is counted
+/// begins with the first cordon.
+fn probers_once_staged(site: &Site) -> Running {
+    site.await_staged(LONG).unwrap();
+    site.lab.probers().sparing().start().unwrap()
+}
+
+fn nothing() -> Vec<String> {
+    Vec::new()
+}
+
+#[test]
+fn p1_p37_k34_an_ha_cluster_is_upgraded_without_a_lost_request_while_operators_die_and_machines_reboot() {
+    let spec = Spec {
+        name: "e2e-ha".to_owned(),
+        ..Spec::default()
+    };
+    let site = Site::up(&spec, TO).unwrap();
+    for machine in site.lab.machines() {
+        let tune = format!("echo vm.swappiness=1 > {TUNED}");
+        machine.exec(["sh", "-c", &tune]).unwrap();
+    }
+    site.kubectl(&["create", "configmap", "kept", "--from-literal=since=before"])
+        .unwrap();
+    site.apply_upgrade("to-v1-36-3", json!({})).unwrap();
+    let probers = probers_once_staged(&site);
+    let endpoints = Endpoints::watch(&site, "web").unwrap();
+    let (mut killed, mut rebooted) = (None, false);
+    let followed = site
+        .upgrade(&[], LONG, Some(&probers), |states| {
+            let upgrading = |node: &str| states.get(node).is_some_and(|state| state == "Upgrading");
+            if killed.is_none() && upgrading("cp-2") {
+                killed = Some(site.kill_leader()?);
+            }
+            if !rebooted && upgrading("w-2") {
+                site.lab.machine("w-2")?.reboot()?;
+                rebooted = true;
+            }
+            Ok(())
+        })
+        .unwrap();
+    println!(
+        "{}\nexit code {:?} after {:?}",
+        followed.said, followed.exit_code, followed.took
+    );
+    if followed.exit_code != Some(0) {
+        println!("{}", site.diagnosis());
+    }
+    let settled = site.settled(SETTLED);
+    let account = site.account(&followed).unwrap();
+    let (counts, seen) = (probers.stop().unwrap(), endpoints.stop());
+    println!("{counts}\n{account}");
+    println!("the operator {killed:?} was killed, w-2 rebooted: {rebooted}; web's ready endpoints: {seen:?}");
+
+    assert_eq!(followed.exit_code, Some(0));
+    settled.unwrap();
+    assert!(killed.is_some() && rebooted, "nothing happened in the middle");
+    assert_eq!((counts.failed(), counts.pages_failed()), (0, 0), "requests were lost");
+    assert!(
+        seen.fewest.is_some_and(|fewest| fewest > 0),
+        "web had no endpoint: {seen:?}"
+    );
+    assert_eq!(site.left_behind(TO).unwrap(), nothing());
+    let kept = site.object(&["get", "configmap", "kept"]).unwrap();
+    assert_eq!(kept["data"]["since"], "before");
+    for machine in site.lab.machines() {
+        assert_eq!(machine.exec(["cat", TUNED]).unwrap().trim(), "vm.swappiness=1");
+    }
+    for node in &account.nodes {
+        let own = node.seconds(Filling::Overhead);
+        println!(
+            "{}: {own:.1}s of the {:?}s out of service were orchestration",
+            node.node, node.window
+        );
+    }
+}
