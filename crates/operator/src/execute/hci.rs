@@ -20,6 +20,8 @@ const KEPT_SECONDS: i64 = 604_800;
 /// How often the pod of a Job is tried.
 const RETRIES: i64 = 3;
 const PORT: i64 = 8080;
+/// User and group of what CDI imports: it leaves disk.img readable to them alone, and a root without capabilities is not among them.
+const IMPORTER: i64 = 107;
 /// The longest value a label may have.
 const LONGEST_LABEL: usize = 63;
 
@@ -285,9 +287,10 @@ fn repo(repo: &Repo) -> Value {
         "name": "repo",
         "image": &*repo.image,
         "imagePullPolicy": "IfNotPresent",
-        "args": ["repo", "serve", "--iso", "/iso/disk.img", "--listen", format!("0.0.0.0:{PORT}")],
+        "args": ["repo", "serve", "/iso/disk.img", "--listen", format!("0.0.0.0:{PORT}")],
         "ports": [{ "containerPort": PORT }],
         "readinessProbe": probe,
+        "livenessProbe": { "httpGet": { "path": "/healthz", "port": PORT }, "periodSeconds": 10, "failureThreshold": 6 },
         "securityContext": {
             "allowPrivilegeEscalation": false,
             "capabilities": { "drop": ["ALL"] },
@@ -308,6 +311,13 @@ fn repo(repo: &Repo) -> Value {
                 "affinity": apart,
                 "automountServiceAccountToken": false,
                 "containers": [container],
+                "securityContext": {
+                    "runAsNonRoot": true,
+                    "runAsUser": IMPORTER,
+                    "runAsGroup": IMPORTER,
+                    "fsGroup": IMPORTER,
+                    "seccompProfile": { "type": "RuntimeDefault" },
+                },
                 "volumes": [{ "name": "iso", "persistentVolumeClaim": { "claimName": &*repo.claim, "readOnly": true } }],
             },
         },
@@ -436,6 +446,40 @@ mod tests {
         let pod = &job["spec"]["template"]["spec"];
         assert_eq!(pod["containers"][0]["args"], json!(["hci", "pre-drain"]));
         assert_eq!(job["metadata"]["ownerReferences"][0]["uid"], "u-1");
+    }
+
+    #[test]
+    fn h21_h51_the_repository_serves_the_image_by_our_own_command() {
+        let wanted = Repo {
+            key: Key::new("harvester-system", "upgrade-repo-hvst-upgrade-bcq9d"),
+            upgrade: target("hvst-upgrade-bcq9d"),
+            image: "afloat:test".into(),
+            claim: "hvst-upgrade-bcq9d".into(),
+            replicas: 2,
+        };
+        let deployment = repo(&wanted);
+        let pod = &deployment["spec"]["template"]["spec"];
+        let container = &pod["containers"][0];
+        // The command line's own tests read the same words.
+        let words = json!(["repo", "serve", "/iso/disk.img", "--listen", "0.0.0.0:8080"]);
+        assert_eq!(container["args"], words);
+        assert_eq!(container["livenessProbe"]["httpGet"]["path"], "/healthz");
+        let release = "/harvester-iso/harvester-release.yaml";
+        assert_eq!(container["readinessProbe"]["httpGet"]["path"], release);
+        assert_eq!(pod["securityContext"]["runAsUser"], 107);
+        assert_eq!(
+            pod["volumes"][0]["persistentVolumeClaim"]["claimName"],
+            "hvst-upgrade-bcq9d"
+        );
+        let service = service(&wanted.key, &wanted.upgrade);
+        assert_eq!(
+            service["spec"]["selector"],
+            deployment["spec"]["template"]["metadata"]["labels"]
+        );
+        assert_eq!(
+            service["spec"]["ports"][0]["targetPort"],
+            container["ports"][0]["containerPort"]
+        );
     }
 
     #[test]
