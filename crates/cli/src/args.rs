@@ -3,6 +3,7 @@
 pub mod bundle;
 pub mod node;
 pub mod people;
+pub mod repo;
 
 use afloat_sim::hci::HciScenario;
 use afloat_sim::scenario::Scenario;
@@ -74,6 +75,9 @@ pub enum Command {
     /// Everything a Kubernetes version needs, as one signed image: make, check, carry and serve it
     #[command(subcommand, after_help = bundle::EXAMPLES)]
     Bundle(bundle::Bundle),
+    /// A release for the nodes of a Harvester-like cluster, served from a folder or an ISO image
+    #[command(subcommand, after_help = repo::EXAMPLES)]
+    Repo(repo::Repo),
     /// Run the operator
     #[command(after_help = people::CONTROLLER_EXAMPLES)]
     Controller(people::Controller),
@@ -248,6 +252,11 @@ mod tests {
             "afloat bundle create -d x --operator --from y",
             "afloat bundle push x bundle:v1",
             "afloat bundle publish registry.example/b -o yaml",
+            "afloat repo serve",
+            "afloat repo serve x --listen 8080",
+            "afloat repo serve x --at ../y",
+            "afloat repo serve x --max-connections 0",
+            "afloat repo serve x --stall-timeout soon",
         ] {
             let refused = Cli::try_parse_from(line.split(' '));
             assert_eq!(refused.map_err(|error| error.exit_code()).err(), Some(2), "{line}");

@@ -17,6 +17,7 @@ mod node;
 mod picture;
 mod preflight;
 mod problem;
+mod repo;
 mod sandbox;
 mod screen;
 mod status;
@@ -54,7 +55,7 @@ fn main() -> ExitCode {
 }
 
 fn run(command: Command) -> anyhow::Result<ExitCode> {
-    start_logging(matches!(command, Command::Controller(_)));
+    start_logging(matches!(command, Command::Controller(_) | Command::Repo(_)));
     let ended = match command {
         // Without a runtime: it enters the machine first, which a process with threads cannot. Its exit codes are those of steps.
         Command::Node(arguments) => return Ok(node::run(&arguments)?),
@@ -76,6 +77,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Rollback(arguments) => wait(hold::run_rollback(arguments)),
         Command::Abort(arguments) => wait(hold::run_abort(arguments)),
         Command::Bundle(command) => wait(bundle::run(command)),
+        Command::Repo(command) => wait(repo::run(command)),
         Command::Controller(arguments) => wait(controller::run(arguments)),
     };
     ended.map(|code| ExitCode::from(code as u8))

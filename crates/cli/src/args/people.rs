@@ -289,7 +289,7 @@ fn share(text: &str) -> Result<IntOrString, String> {
 }
 
 /// `90s`, `30m`, `2h`, `1h30m`.
-fn length(text: &str) -> Result<Duration, String> {
+pub fn length(text: &str) -> Result<Duration, String> {
     let problem = || "write a length of time with its unit, as 90s, 30m, 2h or 1h30m".to_owned();
     let (mut seconds, mut number) = (0_u64, String::new());
     for c in text.chars() {
