@@ -34,7 +34,8 @@ impl Endpoints {
         let (stop, child) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(None)));
         let mut command = site.lab.kubectl_command()?;
         command
-            .args(["get", "endpointslices", "--watch", "-l"])
+            // Cut and begun anew now and then: a watch that hangs on a control plane which went away would see nothing more.
+            .args(["get", "endpointslices", "--watch", "--request-timeout=20s", "-l"])
             .arg(format!("kubernetes.io/service-name={service}"))
             .args(["-o", "jsonpath={range .endpoints[*]}{.conditions.ready} {end}{\"\\n\"}"])
             .stdin(Stdio::null())
