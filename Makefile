@@ -28,12 +28,12 @@ build: ## Build the afloat binary (target/release/afloat)
 	@tools/ensure cargo cc
 	cargo build --release --package afloat-cli
 
-static: ## Build afloat as one file that runs on any Linux machine and in an empty image (6 minutes on 2 cores, then 1)
+static: ## Build afloat as one file that runs on any Linux machine and in an empty image (5 to 8 minutes on 2 cores)
 	@tools/ensure cargo cc
 	RUSTFLAGS='-C target-feature=+crt-static' cargo build --profile static --target $(HOST_TARGET) --package afloat-cli
 	@echo "$(STATIC)"
 
-test: ## Everything that must hold: lints, licences, tests, real components, conformance (10 minutes; 40 on a new machine)
+test: ## Everything that must hold: lints, licences, tests, real components, conformance (25 minutes; 40 on a new machine)
 	@tools/ensure cargo cc go setpriv nextest deny docker-registry
 	cargo fmt --all --check
 	cargo deny --log-level error check bans licenses sources
@@ -83,7 +83,7 @@ lab-exec: ## Run something inside a machine (NODE=cp-1 CMD="journalctl -u kubele
 lab-probe: ## Count failed requests from everywhere for SECONDS=30
 	@$(LAB_RUN) probe --seconds $(or $(SECONDS),30)
 
-e2e-smoke: $(E2E_NEEDS) ## One real control-plane node upgraded in place by Afloat, installed from its manifests (3 minutes, and 6 to build it; as root)
+e2e-smoke: $(E2E_NEEDS) ## One real control-plane node upgraded in place by Afloat, installed from its manifests (3 minutes, and 5 to 8 to build it; as root)
 	@tools/ensure nextest
 	$(E2E) --test smoke
 
