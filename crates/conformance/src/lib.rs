@@ -3,9 +3,11 @@
 //! made by `sequences`; differences that we accept, each with its reason, in `accepted.yaml`. Nothing here knows how either server works.
 
 pub mod accepted;
+mod body;
 pub mod case;
 mod compare;
 mod discovery;
+mod events;
 mod mask;
 mod placeholders;
 pub mod report;

@@ -11,9 +11,11 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     Error,
+    body::parse_body,
     case::{Case, Compare, Payload, Step, Verb},
     compare::Difference,
     discovery,
+    events::Reading,
     mask::{Masker, Patterns},
     placeholders::{Placeholders, at},
     target::{Request, Response, Target, Watch},
@@ -46,17 +48,6 @@ pub struct Recording {
     pub complaints: Vec<String>,
     compare: Vec<Compare>,
     at: Timestamp,
-}
-
-/// How a server is read.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Reading<'a> {
-    /// Longest wait for an event that is due.
-    pub(crate) due: Duration,
-    /// Wait for an event that is not.
-    pub(crate) surplus: Duration,
-    /// How many events each step gave on the other server, where the step itself does not say.
-    pub(crate) counts: Option<&'a [usize]>,
 }
 
 struct Runner<'a> {
@@ -257,23 +248,7 @@ impl Runner<'_> {
             .and_then(|counts| counts.get(self.recording.answers.len()).copied());
         let due = step.events.or(other).unwrap_or(0);
         let last = step.until.as_ref().map(|name| self.placeholders.text(name));
-        let mut events = Vec::new();
-        loop {
-            let wait = if last.is_some() || events.len() < due {
-                self.reading.due
-            } else {
-                self.reading.surplus
-            };
-            let Some(line) = watch.line(wait) else { return events };
-            let event = parse_body(&line);
-            let ended = last
-                .as_ref()
-                .is_some_and(|name| event["object"]["metadata"]["name"].as_str() == Some(name));
-            events.push(event);
-            if ended {
-                return events;
-            }
-        }
+        self.reading.events(watch, due, last.as_deref())
     }
 
     fn await_answer(&mut self, step: &Step) -> Result<Answer, Error> {
@@ -471,21 +446,6 @@ fn headers_of(headers: &[(String, String)]) -> Value {
         out.insert("warning".to_owned(), json!(warnings));
     }
     Value::Object(out)
-}
-
-/// JSON as it is, YAML as what it means, anything else as text.
-fn parse_body(bytes: &[u8]) -> Value {
-    if bytes.is_empty() {
-        return Value::Null;
-    }
-    serde_json::from_slice(bytes).unwrap_or_else(|_| {
-        let text = String::from_utf8_lossy(bytes).into_owned();
-        let looks_like_yaml = text.starts_with("apiVersion:") || text.starts_with("kind:");
-        looks_like_yaml
-            .then(|| serde_saphyr::from_str(&text).ok())
-            .flatten()
-            .unwrap_or(Value::String(text))
-    })
 }
 
 fn short(body: &Value) -> String {

@@ -6,11 +6,10 @@ use crate::{
     Error,
     accepted::AcceptedList,
     case::{self, Case},
+    events::Reading,
     mask::Patterns,
     report::{Finding, Report},
-    rules,
-    run::{self, Reading},
-    sequences,
+    rules, run, sequences,
     target::{RealTarget, SimTarget},
 };
 
