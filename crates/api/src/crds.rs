@@ -2,8 +2,10 @@
 //! installs them.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceColumnDefinition, CustomResourceDefinition, CustomResourceValidation, JSONSchemaProps,
+    CustomResourceColumnDefinition, CustomResourceDefinition, CustomResourceDefinitionNames,
+    CustomResourceDefinitionSpec, CustomResourceDefinitionVersion, CustomResourceValidation, JSONSchemaProps,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube_core::crd::CustomResourceExt;
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -69,6 +71,44 @@ pub fn harvester() -> Vec<CustomResourceDefinition> {
         vec![column("Upgrade", ".spec.upgradeName")],
     );
     vec![upgrade, version, setting, upgrade_log]
+}
+
+/// The definition of somebody else's namespaced kind, as loose as can be: for clusters without its owner.
+pub fn loose(group: &str, version: &str, kind: &str, plural: &str) -> CustomResourceDefinition {
+    let root = JSONSchemaProps {
+        type_: Some("object".to_owned()),
+        x_kubernetes_preserve_unknown_fields: Some(true),
+        ..JSONSchemaProps::default()
+    };
+    let served = CustomResourceDefinitionVersion {
+        name: version.to_owned(),
+        served: true,
+        storage: true,
+        schema: Some(CustomResourceValidation {
+            open_api_v3_schema: Some(root),
+        }),
+        ..CustomResourceDefinitionVersion::default()
+    };
+    CustomResourceDefinition {
+        metadata: ObjectMeta {
+            name: Some(format!("{plural}.{group}")),
+            ..ObjectMeta::default()
+        },
+        spec: CustomResourceDefinitionSpec {
+            group: group.to_owned(),
+            names: CustomResourceDefinitionNames {
+                kind: kind.to_owned(),
+                list_kind: Some(format!("{kind}List")),
+                plural: plural.to_owned(),
+                singular: Some(kind.to_lowercase()),
+                ..CustomResourceDefinitionNames::default()
+            },
+            scope: "Namespaced".to_owned(),
+            versions: vec![served],
+            ..CustomResourceDefinitionSpec::default()
+        },
+        status: None,
+    }
 }
 
 /// Turns the derived definition into that of upstream: no status subresource, unknown fields kept.

@@ -1,9 +1,10 @@
 //! The watches: one per kind and process, shared by all actors. Every event ends up in one channel, in the order it
 //! came; what is done with it is the driver's business.
 
-use crate::foreign::Foreign;
 use crate::object::{Held, Kind, Object, ObjectRef};
 use crate::view::{Change, View};
+use afloat_core::hci::view::HciKind;
+use afloat_operator::snapshot::hci::served;
 use futures::StreamExt as _;
 use k8s_openapi::api::{
     apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet},
@@ -64,7 +65,7 @@ impl Feed {
                 Kind::Job => watches.spawn(follow::<Job>(client, sender)),
                 Kind::PodDisruptionBudget => watches.spawn(follow::<PodDisruptionBudget>(client, sender)),
                 Kind::Event => watches.spawn(follow::<Event>(client, sender)),
-                Kind::Foreign(foreign) => watches.spawn(follow_foreign(*foreign, client, sender)),
+                Kind::Hci(kind) => watches.spawn(follow_hci(*kind, client, sender)),
             };
         }
         Self {
@@ -92,10 +93,10 @@ where
     forward(<K as Held>::kind(), kube::Api::all(client), hold, sender).await;
 }
 
-async fn follow_foreign(foreign: Foreign, client: kube::Client, sender: mpsc::Sender<News>) {
-    let api = kube::Api::<DynamicObject>::all_with(client, &foreign.api_resource());
-    let hold = |object: DynamicObject| Object::Foreign(foreign, Arc::new(object));
-    forward(Kind::Foreign(foreign), api, hold, sender).await;
+async fn follow_hci(kind: HciKind, client: kube::Client, sender: mpsc::Sender<News>) {
+    let api = kube::Api::<DynamicObject>::all_with(client, &served(kind).resource);
+    let hold = |object: DynamicObject| Object::Hci(kind, Arc::new(object));
+    forward(Kind::Hci(kind), api, hold, sender).await;
 }
 
 async fn forward<K>(kind: Kind, api: kube::Api<K>, hold: impl Fn(K) -> Object, sender: mpsc::Sender<News>)

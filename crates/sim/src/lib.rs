@@ -8,7 +8,6 @@ pub mod disruption;
 pub mod driver;
 mod events;
 pub mod feed;
-pub mod foreign;
 mod hash;
 pub mod hci;
 pub mod host;

@@ -1,8 +1,9 @@
 //! The kinds the world watches, and how an object of any of them is named and held. What the objects mean is the
 //! actors' business; what the world knows of them at an instant is `view`'s.
 
-use crate::foreign::Foreign;
 use crate::request::Resource;
+use afloat_core::hci::view::HciKind;
+use afloat_operator::snapshot::hci::names;
 use k8s_openapi::api::{
     apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet},
     batch::v1::Job,
@@ -63,15 +64,15 @@ macro_rules! kinds {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Kind {
             $($kind,)*
-            /// A kind of a Harvester-like cluster, held without a type.
-            Foreign(Foreign),
+            /// A kind of a Harvester-like cluster, held without a type: upstream's are large and the actors look at a few fields.
+            Hci(HciKind),
         }
 
         /// An object of a watched kind, shared rather than copied.
         #[derive(Clone, Debug, PartialEq)]
         pub enum Object {
             $($kind(Arc<$kind>),)*
-            Foreign(Foreign, Arc<DynamicObject>),
+            Hci(HciKind, Arc<DynamicObject>),
         }
 
         impl Kind {
@@ -79,7 +80,7 @@ macro_rules! kinds {
 
             /// Every kind.
             pub fn all() -> impl Iterator<Item = Kind> {
-                Self::TYPED.iter().copied().chain(Foreign::ALL.iter().copied().map(Kind::Foreign))
+                Self::TYPED.iter().copied().chain(HciKind::all().map(Kind::Hci))
             }
 
             /// Where the API server keeps objects of this kind.
@@ -91,15 +92,19 @@ macro_rules! kinds {
                         plural: Cow::Borrowed($kind::URL_PATH_SEGMENT),
                         namespaced: $scope == "Namespaced",
                     },)*
-                    Kind::Foreign(foreign) => foreign.resource(),
+                    Kind::Hci(kind) => hci_resource(kind),
                 }
             }
 
             /// `apiVersion` and `kind` as objects carry them.
-            pub fn type_meta(self) -> (&'static str, &'static str) {
+            pub fn type_meta(self) -> (Cow<'static, str>, &'static str) {
                 match self {
-                    $(Kind::$kind => ($kind::API_VERSION, $kind::KIND),)*
-                    Kind::Foreign(foreign) => foreign.type_meta(),
+                    $(Kind::$kind => (Cow::Borrowed($kind::API_VERSION), $kind::KIND),)*
+                    Kind::Hci(kind) => {
+                        let (group, version, name, _) = names(kind);
+                        let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+                        (Cow::Owned(api_version), name)
+                    }
                 }
             }
 
@@ -107,9 +112,7 @@ macro_rules! kinds {
             pub fn parse(self, value: Value) -> Option<Object> {
                 match self {
                     $(Kind::$kind => serde_json::from_value(value).ok().map(|o| Object::$kind(Arc::new(o))),)*
-                    Kind::Foreign(foreign) => {
-                        serde_json::from_value(value).ok().map(|o| Object::Foreign(foreign, Arc::new(o)))
-                    }
+                    Kind::Hci(kind) => serde_json::from_value(value).ok().map(|o| Object::Hci(kind, Arc::new(o))),
                 }
             }
         }
@@ -118,14 +121,14 @@ macro_rules! kinds {
             pub fn kind(&self) -> Kind {
                 match self {
                     $(Object::$kind(_) => Kind::$kind,)*
-                    Object::Foreign(foreign, _) => Kind::Foreign(*foreign),
+                    Object::Hci(kind, _) => Kind::Hci(*kind),
                 }
             }
 
             pub fn meta(&self) -> &ObjectMeta {
                 match self {
                     $(Object::$kind(o) => o.metadata(),)*
-                    Object::Foreign(_, o) => &o.metadata,
+                    Object::Hci(_, o) => &o.metadata,
                 }
             }
         }
@@ -155,6 +158,16 @@ kinds! {
     Job, "Namespaced";
     PodDisruptionBudget, "Namespaced";
     Event, "Namespaced";
+}
+
+fn hci_resource(kind: HciKind) -> Resource {
+    let (group, version, _, plural) = names(kind);
+    Resource {
+        group: Cow::Borrowed(group),
+        version: Cow::Borrowed(version),
+        plural: Cow::Borrowed(plural),
+        namespaced: true,
+    }
 }
 
 impl Object {

@@ -2,8 +2,8 @@
 //! things up by, so that no decision walks all pods. Fed by watches and by the answers to the actors' own writes;
 //! how either gets here is `feed`'s and `driver`'s business.
 
-use crate::foreign::Foreign;
 use crate::object::{Key, Kind, Object, ObjectRef, controller_of, uid};
+use afloat_core::hci::view::HciKind;
 use k8s_openapi::api::{
     apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet},
     batch::v1::Job,
@@ -54,7 +54,7 @@ pub struct View {
     pub jobs: Table<Job>,
     pub budgets: Table<PodDisruptionBudget>,
     pub events: Table<Event>,
-    pub foreign: BTreeMap<Foreign, Table<DynamicObject>>,
+    pub hci: BTreeMap<HciKind, Table<DynamicObject>>,
     pods_by_node: Index,
     /// Pods and ReplicaSets by the uid of the controller that manages them.
     pods_by_owner: Index,
@@ -108,8 +108,8 @@ macro_rules! each_table {
                 let $table = &mut $view.events;
                 $body
             }
-            Object::Foreign(foreign, $value) => {
-                let $table = $view.foreign.entry(foreign.to_owned()).or_default();
+            Object::Hci(kind, $value) => {
+                let $table = $view.hci.entry(kind.to_owned()).or_default();
                 $body
             }
         }
@@ -131,9 +131,9 @@ impl View {
             Kind::Job => self.jobs.get(key).cloned().map(Object::Job),
             Kind::PodDisruptionBudget => self.budgets.get(key).cloned().map(Object::PodDisruptionBudget),
             Kind::Event => self.events.get(key).cloned().map(Object::Event),
-            Kind::Foreign(foreign) => {
-                let object = self.foreign.get(&foreign)?.get(key)?;
-                Some(Object::Foreign(foreign, Arc::clone(object)))
+            Kind::Hci(kind) => {
+                let object = self.hci.get(&kind)?.get(key)?;
+                Some(Object::Hci(kind, Arc::clone(object)))
             }
         }
     }
@@ -152,9 +152,9 @@ impl View {
             Kind::Job => self.jobs.keys().cloned().collect(),
             Kind::PodDisruptionBudget => self.budgets.keys().cloned().collect(),
             Kind::Event => self.events.keys().cloned().collect(),
-            Kind::Foreign(foreign) => self
-                .foreign
-                .get(&foreign)
+            Kind::Hci(kind) => self
+                .hci
+                .get(&kind)
                 .into_iter()
                 .flat_map(|table| table.keys().cloned())
                 .collect(),
@@ -242,12 +242,12 @@ impl View {
     }
 
     /// Objects of a kind that is held without a type.
-    pub fn all_of(&self, foreign: Foreign) -> impl Iterator<Item = &Arc<DynamicObject>> {
-        self.foreign.get(&foreign).into_iter().flat_map(|table| table.values())
+    pub fn all_of(&self, kind: HciKind) -> impl Iterator<Item = &Arc<DynamicObject>> {
+        self.hci.get(&kind).into_iter().flat_map(|table| table.values())
     }
 
-    pub fn one_of(&self, foreign: Foreign, key: &Key) -> Option<&Arc<DynamicObject>> {
-        self.foreign.get(&foreign)?.get(key)
+    pub fn one_of(&self, kind: HciKind, key: &Key) -> Option<&Arc<DynamicObject>> {
+        self.hci.get(&kind)?.get(key)
     }
 
     pub fn node(&self, name: &str) -> Option<&Arc<Node>> {

@@ -14,9 +14,10 @@ use std::time::Duration;
 use afloat_apisim::gc::Collector;
 use afloat_apisim::{ApiServer, Clock as ServerClock, Options};
 use afloat_core::hci::task::HostWork;
+use afloat_core::hci::view::HciKind;
 use afloat_operator::OperatorConfig;
+use afloat_operator::snapshot::hci::served;
 use afloat_sim::clock::{Clock, Timings};
-use afloat_sim::foreign::Foreign;
 use afloat_sim::hci::{Ground, HciWorld, HciWorldOptions, SYSTEM, Trouble, operator_options};
 use afloat_sim::kubelet::HealthBoard;
 use afloat_sim::tier2;
@@ -87,8 +88,8 @@ impl Play {
         }
     }
 
-    fn api(&self, foreign: Foreign) -> Api<DynamicObject> {
-        Api::all_with(self.client.clone(), &foreign.api_resource())
+    fn api(&self, kind: HciKind) -> Api<DynamicObject> {
+        Api::all_with(self.client.clone(), &served(kind).resource)
     }
 
     fn upgrades(&self) -> Api<DynamicObject> {
@@ -143,8 +144,8 @@ impl Play {
         done["status"].as_str().map(str::to_owned)
     }
 
-    async fn all(&self, foreign: Foreign) -> Vec<DynamicObject> {
-        self.api(foreign).list(&ListParams::default()).await.unwrap().items
+    async fn all(&self, kind: HciKind) -> Vec<DynamicObject> {
+        self.api(kind).list(&ListParams::default()).await.unwrap().items
     }
 
     async fn nodes(&self) -> Vec<Node> {
@@ -160,7 +161,7 @@ impl Play {
 
     /// Uids of running machines, by name.
     async fn running(&self) -> BTreeMap<String, String> {
-        let all = self.all(Foreign::VirtualMachineInstance).await;
+        let all = self.all(HciKind::Vmi).await;
         let alive = all.into_iter().filter(|vmi| vmi.data["status"]["phase"] == "Running");
         alive.map(|vmi| (vmi.name_any(), vmi.uid().unwrap())).collect()
     }
@@ -216,14 +217,14 @@ async fn h22_h27_h46_three_nodes_with_thirty_machines_lose_none() {
             "{name} was stopped without need, or not at all"
         );
     }
-    let lost = play.all(Foreign::VirtualMachineInstance).await;
+    let lost = play.all(HciKind::Vmi).await;
     assert!(lost.iter().all(|vmi| vmi.data["status"]["phase"] == "Running"));
-    for vm in play.all(Foreign::VirtualMachine).await {
+    for vm in play.all(HciKind::Vm).await {
         let shape = ground.vms.iter().find(|shape| shape.name == vm.name_any()).unwrap();
         assert_eq!(vm.data["spec"]["runStrategy"], shape.run_strategy, "{}", shape.name);
         assert!(vm.annotations().is_empty(), "{}: {:?}", shape.name, vm.annotations());
     }
-    let migrations = play.all(Foreign::Migration).await;
+    let migrations = play.all(HciKind::Migration).await;
     // Every machine that can move has to leave its node once; those that went to a node not done yet move again.
     println!(
         "{} migrations; at least {} are needed",

@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use afloat_core::hci::view::HciKind;
 use afloat_core::view::Key;
+use afloat_operator::snapshot::hci::served;
 use afloat_sim::clock::{Clock, Timings};
-use afloat_sim::foreign::Foreign;
 use afloat_sim::hci::{Ground, HciScenario, HciWorld, HciWorldOptions, SYSTEM, operator_options};
 use afloat_sim::kubelet::HealthBoard;
 use afloat_sim::tier2;
@@ -121,15 +122,15 @@ async fn upgrade(client: &kube::Client, screen: &mut Screen, speed: f64) -> Resu
 
 /// What became of the virtual machines.
 async fn summary(client: &kube::Client, ground: &Ground) -> Result<String, Problem> {
-    let list = async |foreign: Foreign| {
-        let api: Api<DynamicObject> = Api::all_with(client.clone(), &foreign.api_resource());
+    let list = async |kind: HciKind| {
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &served(kind).resource);
         let all = api.list(&ListParams::default()).await;
         all.map_err(|error| Problem::new(Code::Failed, "the sandbox does not answer").source(&error))
     };
     let mut alive = 0;
     // Those that were started again last are on their way.
     for _ in 0..LAST_STARTS {
-        let running = list(Foreign::VirtualMachineInstance).await?;
+        let running = list(HciKind::Vmi).await?;
         let running = running
             .items
             .iter()
@@ -140,7 +141,7 @@ async fn summary(client: &kube::Client, ground: &Ground) -> Result<String, Probl
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
-    let migrations = list(Foreign::Migration).await?;
+    let migrations = list(HciKind::Migration).await?;
     let mut moves: BTreeMap<&str, usize> = BTreeMap::new();
     let done = migrations
         .items

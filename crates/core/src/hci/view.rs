@@ -164,6 +164,10 @@ shelves! {
 }
 
 impl HciKind {
+    pub fn all() -> impl Iterator<Item = Self> {
+        <Self as strum::IntoEnumIterator>::iter()
+    }
+
     pub fn word(self) -> &'static str {
         self.into()
     }

@@ -14,6 +14,7 @@ use afloat_core::hci::view::{
 use afloat_core::view::{Key, NodeName, Uid};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Affinity, Secret};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::Value;
 
@@ -26,6 +27,8 @@ pub const ROLLED_OUT_FOR: &str = "afloat.dev/rolled-out-for";
 pub const STRATEGY_BEFORE: &str = "afloat.dev/upgrade-strategy-before";
 /// On Harvester's Deployment: `off` where its upgrade controller leaves upgrades alone.
 const UPSTREAM_OFF: &str = "afloat.dev/harvester-upgrades";
+
+const HARVESTER: &str = "harvesterhci.io";
 
 /// Where a kind is served.
 pub struct Served {
@@ -75,8 +78,8 @@ pub fn served(kind: HciKind) -> Served {
     }
 }
 
-fn names(kind: HciKind) -> (&'static str, &'static str, &'static str, &'static str) {
-    const HARVESTER: &str = "harvesterhci.io";
+/// Group, version, kind and plural.
+pub fn names(kind: HciKind) -> (&'static str, &'static str, &'static str, &'static str) {
     match kind {
         HciKind::Upgrade => (HARVESTER, "v1beta1", "Upgrade", "upgrades"),
         HciKind::Version => (HARVESTER, "v1beta1", "Version", "versions"),
@@ -115,6 +118,24 @@ pub fn built_in(kind: HciKind) -> bool {
         kind,
         HciKind::Plan | HciKind::Job | HciKind::Service | HciKind::RestoreList | HciKind::Upstream
     )
+}
+
+/// Definitions of the kinds that are neither built in nor ours, for a cluster that has not their owners: anything goes in them.
+pub fn foreign_definitions() -> Vec<CustomResourceDefinition> {
+    let ours: Vec<String> = afloat_api::crds::harvester()
+        .into_iter()
+        .map(|definition| definition.spec.names.plural)
+        .collect();
+    let foreign = HciKind::all().filter(|kind| {
+        let (group, _, _, plural) = names(*kind);
+        !built_in(*kind) && !(group == HARVESTER && ours.iter().any(|known| known == plural))
+    });
+    foreign
+        .map(|kind| {
+            let (group, version, kind, plural) = names(kind);
+            afloat_api::crds::loose(group, version, kind, plural)
+        })
+        .collect()
 }
 
 /// Reads of an object that was decoded without a type.

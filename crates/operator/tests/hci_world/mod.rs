@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use afloat_operator::hci::{HciOptions, Place, ReleaseSource};
+use afloat_operator::snapshot::hci::foreign_definitions;
 use afloat_operator::{OperatorConfig, OperatorError, run};
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
@@ -25,22 +26,6 @@ pub const PAUSE: &str = "harvesterhci.io/node-upgrade-pause";
 const SYSTEM: &str = "harvester-system";
 const RELEASE: &str = "harvester: v1.7.0\nos: Harvester v1.7.0\nkubernetes: v1.34.1+rke2r1\nrancher: v2.12.2\n";
 
-/// Kinds of others, as loose as can be: group, version, kind, plural, namespaced.
-const KINDS: &[(&str, &str, &str, &str)] = &[
-    ("provisioning.cattle.io", "v1", "Cluster", "clusters"),
-    ("cluster.x-k8s.io", "v1beta1", "Cluster", "clusters"),
-    ("cluster.x-k8s.io", "v1beta1", "Machine", "machines"),
-    ("management.cattle.io", "v3", "ManagedChart", "managedcharts"),
-    ("kubevirt.io", "v1", "VirtualMachineInstance", "virtualmachineinstances"),
-    (
-        "harvesterhci.io",
-        "v1beta1",
-        "VirtualMachineImage",
-        "virtualmachineimages",
-    ),
-    ("longhorn.io", "v1beta2", "Volume", "volumes"),
-];
-
 struct Served;
 
 impl ReleaseSource for Served {
@@ -59,10 +44,7 @@ impl HciCluster {
     pub async fn new(nodes: usize) -> Self {
         let cluster = Cluster::new().await;
         let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client.clone());
-        let loose = KINDS
-            .iter()
-            .map(|(group, version, kind, plural)| definition(group, version, kind, plural));
-        for definition in afloat_api::crds::harvester().into_iter().chain(loose) {
+        for definition in afloat_api::crds::harvester().into_iter().chain(foreign_definitions()) {
             definitions.create(&PostParams::default(), &definition).await.unwrap();
         }
         for namespace in [SYSTEM, "fleet-local", "longhorn-system"] {
@@ -415,18 +397,4 @@ async fn create(cluster: &Cluster, version: &str, plural: &str, namespace: &str,
         .create(&PostParams::default(), &object)
         .await
         .unwrap();
-}
-
-fn definition(group: &str, version: &str, kind: &str, plural: &str) -> CustomResourceDefinition {
-    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
-    let body = json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": format!("{plural}.{group}")},
-        "spec": {
-            "group": group, "scope": "Namespaced",
-            "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase(), "listKind": format!("{kind}List")},
-            "versions": [{"name": version, "served": true, "storage": true, "schema": schema}],
-        },
-    });
-    serde_json::from_value(body).unwrap()
 }

@@ -2,38 +2,17 @@
 
 use std::borrow::Cow;
 
+use afloat_core::hci::view::HciKind;
+use afloat_operator::snapshot::hci::foreign_definitions;
 use serde_json::{Value, json};
 
-use crate::foreign::{Foreign, loose_definition};
+use crate::object::Kind;
 use crate::request::{Failure, Request, Resource, Verb};
 
 /// Where Harvester lives.
 pub const SYSTEM: &str = "harvester-system";
 const RANCHER: &str = "fleet-local";
 const LONGHORN: &str = "longhorn-system";
-
-/// Kinds of others: group, version, kind, plural.
-const KINDS: &[(&str, &str, &str, &str)] = &[
-    ("provisioning.cattle.io", "v1", "Cluster", "clusters"),
-    ("cluster.x-k8s.io", "v1beta1", "Cluster", "clusters"),
-    ("cluster.x-k8s.io", "v1beta1", "Machine", "machines"),
-    ("management.cattle.io", "v3", "ManagedChart", "managedcharts"),
-    ("kubevirt.io", "v1", "VirtualMachine", "virtualmachines"),
-    ("kubevirt.io", "v1", "VirtualMachineInstance", "virtualmachineinstances"),
-    (
-        "kubevirt.io",
-        "v1",
-        "VirtualMachineInstanceMigration",
-        "virtualmachineinstancemigrations",
-    ),
-    (
-        "harvesterhci.io",
-        "v1beta1",
-        "VirtualMachineImage",
-        "virtualmachineimages",
-    ),
-    ("longhorn.io", "v1beta2", "Volume", "volumes"),
-];
 
 /// A virtual machine of the ground.
 #[derive(Clone, Debug)]
@@ -93,25 +72,9 @@ impl Ground {
 
     /// Makes everything; what is there already stays.
     pub async fn lay(&self, client: &kube::Client) -> Result<(), Failure> {
-        for definition in afloat_api::crds::harvester() {
-            let body = serde_json::to_value(&definition).unwrap_or_default();
-            make(
-                client,
-                &at("apiextensions.k8s.io/v1", "customresourcedefinitions", false),
-                "",
-                body,
-            )
-            .await?;
-        }
-        for (group, version, kind, plural) in KINDS {
-            let body = loose_definition(group, version, kind, plural);
-            make(
-                client,
-                &at("apiextensions.k8s.io/v1", "customresourcedefinitions", false),
-                "",
-                body,
-            )
-            .await?;
+        for definition in afloat_api::crds::harvester().into_iter().chain(foreign_definitions()) {
+            let place = at("apiextensions.k8s.io/v1", "customresourcedefinitions", false);
+            make(client, &place, "", json!(definition)).await?;
         }
         for namespace in [SYSTEM, RANCHER, LONGHORN, "default"] {
             let body = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } });
@@ -176,7 +139,7 @@ impl Ground {
                 "provisionGeneration": 3, "upgradeStrategy": { "workerConcurrency": "3" },
             } },
         });
-        make(client, &Foreign::ProvisioningCluster.resource(), RANCHER, local).await?;
+        make(client, &Kind::Hci(HciKind::Cluster).resource(), RANCHER, local).await?;
         let capi = json!({
             "apiVersion": "cluster.x-k8s.io/v1beta1", "kind": "Cluster", "metadata": { "name": "local" },
             "spec": {}, "status": { "phase": "Provisioned" },
@@ -215,11 +178,11 @@ async fn lay_vm(client: &kube::Client, vm: &VmShape) -> Result<(), Failure> {
         "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": { "name": vm.name },
         "spec": { "runStrategy": vm.run_strategy, "template": { "spec": { "domain": domain } } },
     });
-    make(client, &Foreign::VirtualMachine.resource(), "default", body).await?;
+    make(client, &Kind::Hci(HciKind::Vm).resource(), "default", body).await?;
     let instance = super::kubevirt::instance(&vm.name, &vm.node, &domain);
-    make(client, &Foreign::VirtualMachineInstance.resource(), "default", instance).await?;
+    make(client, &Kind::Hci(HciKind::Vmi).resource(), "default", instance).await?;
     let volume = super::longhorn::volume(&vm.name, &vm.node);
-    make(client, &Foreign::Volume.resource(), LONGHORN, volume).await
+    make(client, &Kind::Hci(HciKind::Volume).resource(), LONGHORN, volume).await
 }
 
 fn at(api_version: &'static str, plural: &'static str, namespaced: bool) -> Resource {

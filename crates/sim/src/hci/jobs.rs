@@ -9,9 +9,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use serde_json::{Value, json};
 
+use super::takes::Takes;
 use super::tasks::task_of;
 use crate::actor::{Actor, Decision, Turn};
-use crate::clock::{after, dice};
 use crate::events::second;
 use crate::object::{Kind, ObjectRef, label};
 use crate::queue::Queue;
@@ -25,14 +25,14 @@ const TAKES: Duration = Duration::from_mins(2);
 pub struct Jobs {
     /// So many Jobs of a kind will fail.
     failing: BTreeMap<String, u32>,
-    due: BTreeMap<ObjectRef, Timestamp>,
+    takes: Takes,
 }
 
 impl Jobs {
     pub fn new(failing: BTreeMap<String, u32>) -> Self {
         Self {
             failing,
-            due: BTreeMap::new(),
+            takes: Takes::default(),
         }
     }
 }
@@ -104,14 +104,9 @@ impl Actor for Jobs {
         if kind.is_empty() || task_of(&kind).is_some() || is_over(job) {
             return Decision::nothing();
         }
-        let due = *self
-            .due
-            .entry(item.clone())
-            .or_insert_with(|| after(turn.now, dice(turn.rng, TAKES).div_f64(turn.timings.pace)));
-        if due > turn.now {
+        if let Err(due) = self.takes.done(item, TAKES, turn) {
             return Decision::at(due);
         }
-        self.due.remove(item);
         let result = match self.failing.get_mut(&kind).filter(|left| **left > 0) {
             Some(left) => {
                 *left -= 1;

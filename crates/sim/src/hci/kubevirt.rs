@@ -9,17 +9,18 @@ use k8s_openapi::api::core::v1::Node;
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
+use super::takes::Takes;
 use crate::actor::{Actor, Decision, Turn};
-use crate::clock::{after, dice};
-use crate::foreign::Foreign;
+use crate::clock::after;
 use crate::object::{Key, Kind, Object, ObjectRef, name};
 use crate::queue::Queue;
 use crate::request::Request;
 use crate::view::{Change, View, is_node_ready};
+use afloat_core::hci::view::HciKind;
 
-const VM: Kind = Kind::Foreign(Foreign::VirtualMachine);
-const VMI: Kind = Kind::Foreign(Foreign::VirtualMachineInstance);
-const MIGRATION: Kind = Kind::Foreign(Foreign::Migration);
+const VM: Kind = Kind::Hci(HciKind::Vm);
+const VMI: Kind = Kind::Hci(HciKind::Vmi);
+const MIGRATION: Kind = Kind::Hci(HciKind::Migration);
 /// How long a guest takes to shut down, and a migration to copy its memory.
 const SHUTDOWN: Duration = Duration::from_secs(20);
 const COPY: Duration = Duration::from_secs(40);
@@ -32,8 +33,7 @@ const DRAIN_TAINT: &str = "kubevirt.io/drain";
 pub struct KubeVirt {
     /// So many migrations of a machine will fail.
     failing: BTreeMap<String, u32>,
-    /// When something that takes its time is done.
-    due: BTreeMap<ObjectRef, Timestamp>,
+    takes: Takes,
 }
 
 /// A running virtual machine on a node.
@@ -61,33 +61,20 @@ impl KubeVirt {
     pub fn new(failing: BTreeMap<String, u32>) -> Self {
         Self {
             failing,
-            due: BTreeMap::new(),
+            takes: Takes::default(),
         }
-    }
-
-    /// Whether the time that something takes is over; otherwise when it will be.
-    fn took(&mut self, item: &ObjectRef, upper: Duration, turn: &mut Turn<'_>) -> Result<(), Timestamp> {
-        let due = *self
-            .due
-            .entry(item.clone())
-            .or_insert_with(|| after(turn.now, dice(turn.rng, upper).div_f64(turn.timings.pace)));
-        if due > turn.now {
-            return Err(due);
-        }
-        self.due.remove(item);
-        Ok(())
     }
 
     fn machine(&mut self, item: &ObjectRef, turn: &mut Turn<'_>) -> Decision {
-        let Some(vm) = turn.view.one_of(Foreign::VirtualMachine, &item.key).cloned() else {
+        let Some(vm) = turn.view.one_of(HciKind::Vm, &item.key).cloned() else {
             return Decision::nothing();
         };
-        let running = turn.view.one_of(Foreign::VirtualMachineInstance, &item.key).cloned();
+        let running = turn.view.one_of(HciKind::Vmi, &item.key).cloned();
         let mut requests = Vec::new();
         let word = match (is_to_run(&vm), running) {
             (true, Some(_)) => "Running",
             (false, None) => "Stopped",
-            (false, Some(instance)) => match self.took(item, SHUTDOWN, turn) {
+            (false, Some(instance)) => match self.takes.done(item, SHUTDOWN, turn) {
                 Ok(()) => {
                     requests.push(Request::delete(VMI, &instance.metadata, None));
                     "Stopped"
@@ -110,7 +97,7 @@ impl KubeVirt {
     }
 
     fn migration(&mut self, item: &ObjectRef, turn: &mut Turn<'_>) -> Decision {
-        let Some(migration) = turn.view.one_of(Foreign::Migration, &item.key).cloned() else {
+        let Some(migration) = turn.view.one_of(HciKind::Migration, &item.key).cloned() else {
             return Decision::nothing();
         };
         let phase = migration.data["status"]["phase"]
@@ -130,7 +117,7 @@ impl KubeVirt {
                 json!({ "phase": phase, "migrationState": { "failureReason": why, "endTimestamp": format!("{now:.0}") } }),
             )
         };
-        let Some(instance) = turn.view.one_of(Foreign::VirtualMachineInstance, &vm).cloned() else {
+        let Some(instance) = turn.view.one_of(HciKind::Vmi, &vm).cloned() else {
             return Decision::request(ended("Failed", Some("the virtual machine is gone"), turn.now));
         };
         let from = node_of(&instance).to_owned();
@@ -142,7 +129,7 @@ impl KubeVirt {
                 None => Decision::at(after(turn.now, PENDING)),
             };
         };
-        if let Err(due) = self.took(item, COPY, turn) {
+        if let Err(due) = self.takes.done(item, COPY, turn) {
             return Decision::at(due);
         }
         let failing = self
@@ -169,7 +156,7 @@ impl KubeVirt {
 
     /// A machine whose node is not there any more is not either.
     fn instance(item: &ObjectRef, turn: &Turn<'_>) -> Decision {
-        let Some(instance) = turn.view.one_of(Foreign::VirtualMachineInstance, &item.key) else {
+        let Some(instance) = turn.view.one_of(HciKind::Vmi, &item.key) else {
             return Decision::nothing();
         };
         let node = turn.view.node(node_of(instance));
@@ -194,7 +181,7 @@ fn status(vm: &DynamicObject, word: &str) -> Vec<Request> {
 /// preferred, or a machine would move twice.
 fn place(view: &View, vm: &Key, from: &str) -> Option<String> {
     let spec = view
-        .one_of(Foreign::VirtualMachine, vm)
+        .one_of(HciKind::Vm, vm)
         .map(|vm| &vm.data["spec"]["template"]["spec"]);
     let selector = spec.and_then(|spec| spec["nodeSelector"].as_object());
     let takes = |node: &&std::sync::Arc<Node>| {
@@ -208,7 +195,7 @@ fn place(view: &View, vm: &Key, from: &str) -> Option<String> {
         name(&node.metadata) != from && spec.unschedulable != Some(true) && !tainted && selected && is_node_ready(node)
     };
     let crowd = |node: &str| {
-        let there = view.all_of(Foreign::VirtualMachineInstance);
+        let there = view.all_of(HciKind::Vmi);
         there.filter(|instance| node_of(instance) == node).count()
     };
     let release = |node: &Node| {
@@ -233,15 +220,15 @@ impl Actor for KubeVirt {
     fn observe(&mut self, change: &Change, view: &View, _: Timestamp, queue: &mut Queue) {
         let Some(object) = change.latest() else { return };
         match object.kind() {
-            Kind::Foreign(Foreign::VirtualMachine | Foreign::Migration) => queue.add(object.reference()),
-            Kind::Foreign(Foreign::VirtualMachineInstance) => {
+            Kind::Hci(HciKind::Vm | HciKind::Migration) => queue.add(object.reference()),
+            Kind::Hci(HciKind::Vmi) => {
                 queue.add(object.reference());
                 queue.add(ObjectRef::new(VM, object.reference().key));
             }
             Kind::Node => {
                 let Object::Node(node) = object else { return };
                 let there = view
-                    .all_of(Foreign::VirtualMachineInstance)
+                    .all_of(HciKind::Vmi)
                     .filter(|instance| node_of(instance) == name(&node.metadata));
                 for instance in there {
                     queue.add(ObjectRef::new(VMI, Key::of(&instance.metadata)));
@@ -253,8 +240,8 @@ impl Actor for KubeVirt {
 
     fn decide(&mut self, item: &ObjectRef, turn: &mut Turn<'_>) -> Decision {
         match item.kind {
-            Kind::Foreign(Foreign::VirtualMachine) => self.machine(item, turn),
-            Kind::Foreign(Foreign::Migration) => self.migration(item, turn),
+            Kind::Hci(HciKind::Vm) => self.machine(item, turn),
+            Kind::Hci(HciKind::Migration) => self.migration(item, turn),
             _ => Self::instance(item, turn),
         }
     }

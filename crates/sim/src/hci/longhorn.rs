@@ -1,22 +1,21 @@
 //! Longhorn: a volume for every virtual machine, attached where it runs, with a replica on every node. A replica that was away is rebuilt
 //! when its node is back; a volume that nobody uses stays attached until somebody takes it off.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::kubevirt::node_of;
+use super::takes::Takes;
 use crate::actor::{Actor, Decision, Turn};
-use crate::clock::{after, dice};
-use crate::foreign::Foreign;
 use crate::object::{Key, Kind, ObjectRef};
 use crate::queue::Queue;
 use crate::request::Request;
 use crate::view::{Change, View, is_node_ready};
+use afloat_core::hci::view::HciKind;
 
-const VOLUME: Kind = Kind::Foreign(Foreign::Volume);
+const VOLUME: Kind = Kind::Hci(HciKind::Volume);
 const NAMESPACE: &str = "longhorn-system";
 const REBUILD: Duration = Duration::from_mins(1);
 const DETACH: Duration = Duration::from_secs(5);
@@ -26,8 +25,8 @@ const DETACH: Duration = Duration::from_secs(5);
 pub struct Longhorn {
     /// Volumes that stay attached whatever is asked.
     stuck: Vec<String>,
-    rebuilt_at: BTreeMap<String, Timestamp>,
-    detached_at: BTreeMap<String, Timestamp>,
+    rebuilds: Takes,
+    detachings: Takes,
 }
 
 fn volume_name(vm: &str) -> String {
@@ -59,29 +58,29 @@ impl Longhorn {
     pub fn new(stuck: Vec<String>) -> Self {
         Self {
             stuck,
-            rebuilt_at: BTreeMap::new(),
-            detached_at: BTreeMap::new(),
+            rebuilds: Takes::default(),
+            detachings: Takes::default(),
         }
     }
 
     /// `healthy` or `degraded`, and when that may change by itself.
-    fn robustness(&mut self, name: &str, is_degraded: bool, turn: &mut Turn<'_>) -> (&'static str, Option<Timestamp>) {
+    fn robustness(
+        &mut self,
+        item: &ObjectRef,
+        is_degraded: bool,
+        turn: &mut Turn<'_>,
+    ) -> (&'static str, Option<Timestamp>) {
         if turn.view.nodes.values().any(|node| !is_node_ready(node)) {
-            self.rebuilt_at.remove(name);
+            self.rebuilds.forget(item);
             return ("degraded", None);
         }
         if !is_degraded {
             return ("healthy", None);
         }
-        let due = *self
-            .rebuilt_at
-            .entry(name.to_owned())
-            .or_insert_with(|| after(turn.now, dice(turn.rng, REBUILD).div_f64(turn.timings.pace)));
-        if due > turn.now {
-            return ("degraded", Some(due));
+        match self.rebuilds.done(item, REBUILD, turn) {
+            Err(due) => ("degraded", Some(due)),
+            Ok(()) => ("healthy", None),
         }
-        self.rebuilt_at.remove(name);
-        ("healthy", None)
     }
 }
 
@@ -94,14 +93,14 @@ impl Actor for Longhorn {
         let Some(reference) = change.reference() else { return };
         match reference.kind {
             VOLUME => queue.add(reference),
-            Kind::Foreign(Foreign::VirtualMachineInstance) => {
+            Kind::Hci(HciKind::Vmi) => {
                 queue.add(ObjectRef::new(
                     VOLUME,
                     Key::new(NAMESPACE, volume_name(&reference.key.name)),
                 ));
             }
             Kind::Node => {
-                for volume in view.all_of(Foreign::Volume) {
+                for volume in view.all_of(HciKind::Volume) {
                     queue.add(ObjectRef::new(VOLUME, Key::of(&volume.metadata)));
                 }
             }
@@ -110,11 +109,11 @@ impl Actor for Longhorn {
     }
 
     fn decide(&mut self, item: &ObjectRef, turn: &mut Turn<'_>) -> Decision {
-        let Some(volume) = turn.view.one_of(Foreign::Volume, &item.key).cloned() else {
+        let Some(volume) = turn.view.one_of(HciKind::Volume, &item.key).cloned() else {
             return Decision::nothing();
         };
         let vm = item.key.name.trim_start_matches("pvc-").to_owned();
-        let user = turn.view.all_of(Foreign::VirtualMachineInstance).find(|instance| {
+        let user = turn.view.all_of(HciKind::Vmi).find(|instance| {
             instance.metadata.name.as_deref() == Some(&vm) && instance.data["status"]["phase"] == "Running"
         });
         let user = user.map(|instance| node_of(instance).to_owned());
@@ -126,22 +125,21 @@ impl Actor for Longhorn {
                 let body = json!({ "spec": { "nodeID": node } });
                 requests.push(Request::patch(VOLUME, &volume.metadata, body));
             }
-            let (robustness, due) = self.robustness(&item.key.name, degraded, turn);
+            let (robustness, due) = self.robustness(item, degraded, turn);
             again = due;
-            self.detached_at.remove(&item.key.name);
+            self.detachings.forget(item);
             status("attached", robustness, node, Some(&vm))
         } else if wanted.is_empty() && !self.stuck.contains(&item.key.name) {
-            let due = *self
-                .detached_at
-                .entry(item.key.name.clone())
-                .or_insert_with(|| after(turn.now, dice(turn.rng, DETACH).div_f64(turn.timings.pace)));
-            if due > turn.now {
+            if volume.data["status"]["state"] == "detached" {
+                return Decision::nothing();
+            }
+            if let Err(due) = self.detachings.done(item, DETACH, turn) {
                 return Decision::at(due);
             }
             status("detached", "unknown", "", None)
         } else {
             let at = volume.data["status"]["currentNodeID"].as_str().unwrap_or_default();
-            let (robustness, due) = self.robustness(&item.key.name, degraded, turn);
+            let (robustness, due) = self.robustness(item, degraded, turn);
             again = due;
             status("attached", robustness, at, None)
         };

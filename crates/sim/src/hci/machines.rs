@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use super::ground::node_info;
 use super::jobs::{is_complete, kind_of};
+use super::takes::Takes;
 use crate::actor::{Actor, Decision, Turn};
-use crate::clock::{after, dice};
 use crate::events::second;
 use crate::object::{Kind, Object, ObjectRef, label};
 use crate::queue::Queue;
@@ -26,8 +26,7 @@ const REBOOT: Duration = Duration::from_mins(3);
 pub struct Machines {
     os: &'static str,
     kubernetes: &'static str,
-    /// Machines that restart, and when they are back.
-    back_at: BTreeMap<ObjectRef, Timestamp>,
+    reboots: Takes,
     /// Machines whose work has ended, and whether it brought the new Kubernetes too.
     restarting: BTreeMap<ObjectRef, bool>,
 }
@@ -37,7 +36,7 @@ impl Machines {
         Self {
             os,
             kubernetes,
-            back_at: BTreeMap::new(),
+            reboots: Takes::default(),
             restarting: BTreeMap::new(),
         }
     }
@@ -89,15 +88,10 @@ impl Actor for Machines {
             return Decision::nothing();
         };
         let patch = |status: &Value| Request::patch_status(Kind::Node, &node.metadata, status);
-        let due = *self
-            .back_at
-            .entry(item.clone())
-            .or_insert_with(|| after(turn.now, dice(turn.rng, REBOOT).div_f64(turn.timings.pace)));
-        if due > turn.now {
+        if let Err(due) = self.reboots.done(item, REBOOT, turn) {
             let goes = is_node_ready(&node).then(|| patch(&self.status(&node, false, kubernetes, turn.now)));
             return Decision::requests(goes.into_iter().collect()).and_at(Some(due));
         }
-        self.back_at.remove(item);
         self.restarting.remove(item);
         Decision::request(patch(&self.status(&node, true, kubernetes, turn.now)))
     }

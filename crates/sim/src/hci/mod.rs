@@ -9,6 +9,7 @@ mod longhorn;
 mod machines;
 mod parts;
 mod rancher;
+mod takes;
 mod tasks;
 
 use std::collections::BTreeMap;
@@ -24,23 +25,23 @@ pub use tasks::HostLog;
 use crate::actor::Actor;
 use crate::clock::{Clock, Timings};
 use crate::driver::Driver;
-use crate::foreign::Foreign;
 use crate::object::Kind;
 use crate::request::Failure;
+use afloat_core::hci::view::HciKind;
 
 /// What the actors need to know.
 const WATCHED: &[Kind] = &[
     Kind::Node,
     Kind::Job,
     Kind::Deployment,
-    Kind::Foreign(Foreign::Secret),
-    Kind::Foreign(Foreign::ProvisioningCluster),
-    Kind::Foreign(Foreign::VirtualMachine),
-    Kind::Foreign(Foreign::VirtualMachineInstance),
-    Kind::Foreign(Foreign::Migration),
-    Kind::Foreign(Foreign::Volume),
-    Kind::Foreign(Foreign::Image),
-    Kind::Foreign(Foreign::UpgradeLog),
+    Kind::Hci(HciKind::Plan),
+    Kind::Hci(HciKind::Cluster),
+    Kind::Hci(HciKind::Vm),
+    Kind::Hci(HciKind::Vmi),
+    Kind::Hci(HciKind::Migration),
+    Kind::Hci(HciKind::Volume),
+    Kind::Hci(HciKind::Image),
+    Kind::Hci(HciKind::UpgradeLog),
 ];
 
 /// What goes wrong.

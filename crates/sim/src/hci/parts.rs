@@ -1,25 +1,24 @@
 //! Small parts of Harvester that answer what an upgrade asks for: the image is imported, the logs are collected, the repository serves.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::takes::Takes;
 use crate::actor::{Actor, Decision, Turn};
-use crate::clock::{after, dice};
-use crate::foreign::Foreign;
-use crate::object::{Kind, ObjectRef, name};
+use crate::object::{Kind, ObjectRef};
 use crate::queue::Queue;
 use crate::request::Request;
 use crate::view::{Change, View};
+use afloat_core::hci::view::HciKind;
 
 const TAKES: Duration = Duration::from_secs(30);
 
 /// Whoever imports images, collects logs and starts repositories.
 #[derive(Debug, Default)]
 pub struct Importers {
-    due: BTreeMap<ObjectRef, Timestamp>,
+    takes: Takes,
 }
 
 fn condition(kind: &str) -> Value {
@@ -34,7 +33,7 @@ impl Actor for Importers {
     fn observe(&mut self, change: &Change, _: &View, _: Timestamp, queue: &mut Queue) {
         let Some(reference) = change.reference() else { return };
         let ours = match reference.kind {
-            Kind::Foreign(Foreign::Image | Foreign::UpgradeLog) => true,
+            Kind::Hci(HciKind::Image | HciKind::UpgradeLog) => true,
             Kind::Deployment => reference.key.name.starts_with("upgrade-repo-"),
             _ => false,
         };
@@ -57,15 +56,11 @@ impl Actor for Importers {
                 });
                 (ready == Some(wanted), status)
             }
-            Kind::Foreign(foreign) => {
-                let Some(object) = turn.view.one_of(foreign, &item.key) else {
+            Kind::Hci(kind) => {
+                let Some(object) = turn.view.one_of(kind, &item.key) else {
                     return Decision::nothing();
                 };
-                let word = if foreign == Foreign::Image {
-                    "Imported"
-                } else {
-                    "Started"
-                };
+                let word = if kind == HciKind::Image { "Imported" } else { "Started" };
                 let said = object.data["status"]["conditions"].as_array();
                 let is_done = said.into_iter().flatten().any(|condition| condition["type"] == word);
                 (is_done, condition(word))
@@ -75,21 +70,15 @@ impl Actor for Importers {
         if is_done {
             return Decision::nothing();
         }
-        let due = *self
-            .due
-            .entry(item.clone())
-            .or_insert_with(|| after(turn.now, dice(turn.rng, TAKES).div_f64(turn.timings.pace)));
-        if due > turn.now {
+        if let Err(due) = self.takes.done(item, TAKES, turn) {
             return Decision::at(due);
         }
-        self.due.remove(item);
         let Some(object) = turn.view.get(item) else {
             return Decision::nothing();
         };
         Decision::request(if item.kind == Kind::Deployment {
             Request::patch_status(item.kind, object.meta(), &status)
         } else {
-            debug_assert!(!name(object.meta()).is_empty());
             Request::patch(item.kind, object.meta(), json!({ "status": status }))
         })
     }

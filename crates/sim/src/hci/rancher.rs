@@ -1,7 +1,6 @@
 //! Rancher's planner: takes one node after the other through the drain and the new version of RKE2, and asks before and after each drain
 //! through the annotations of the machine's plan secret. Which node is next is its own decision, in the order of names.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -9,13 +8,13 @@ use k8s_openapi::api::core::v1::Node;
 use kube::core::DynamicObject;
 use serde_json::json;
 
+use super::takes::Takes;
 use crate::actor::{Actor, Decision, Turn};
-use crate::clock::{after, dice};
-use crate::foreign::Foreign;
 use crate::object::{Key, Kind, ObjectRef, annotation, name};
 use crate::queue::Queue;
 use crate::request::Request;
 use crate::view::{Change, View};
+use afloat_core::hci::view::HciKind;
 
 const PRE_DRAIN: &str = "rke.cattle.io/pre-drain";
 const POST_DRAIN: &str = "rke.cattle.io/post-drain";
@@ -29,15 +28,12 @@ const RKE2: Duration = Duration::from_mins(4);
 /// Rancher's planner.
 #[derive(Debug, Default)]
 pub struct Planner {
-    /// When the node that is being worked on will be at the new version.
-    ready_at: BTreeMap<String, Timestamp>,
+    /// Drains with the new version after them.
+    takes: Takes,
 }
 
 fn local() -> ObjectRef {
-    ObjectRef::new(
-        Kind::Foreign(Foreign::ProvisioningCluster),
-        Key::new("fleet-local", "local"),
-    )
+    ObjectRef::new(Kind::Hci(HciKind::Cluster), Key::new("fleet-local", "local"))
 }
 
 impl Actor for Planner {
@@ -48,7 +44,7 @@ impl Actor for Planner {
     fn observe(&mut self, change: &Change, _: &View, _: Timestamp, queue: &mut Queue) {
         let concerns = matches!(
             change.kind(),
-            Some(Kind::Node | Kind::Foreign(Foreign::Secret | Foreign::ProvisioningCluster))
+            Some(Kind::Node | Kind::Hci(HciKind::Plan | HciKind::Cluster))
         );
         if concerns {
             queue.add(local());
@@ -56,7 +52,7 @@ impl Actor for Planner {
     }
 
     fn decide(&mut self, item: &ObjectRef, turn: &mut Turn<'_>) -> Decision {
-        let Some(cluster) = turn.view.one_of(Foreign::ProvisioningCluster, &item.key) else {
+        let Some(cluster) = turn.view.one_of(HciKind::Cluster, &item.key) else {
             return Decision::nothing();
         };
         let config = &cluster.data["spec"]["rkeConfig"];
@@ -102,7 +98,7 @@ impl Planner {
         let at_version = kubelet(node) == wanted;
         let asks = |key: &str| {
             let body = json!({ "metadata": { "annotations": { key: token } } });
-            Request::patch(Kind::Foreign(Foreign::Secret), &secret.metadata, body)
+            Request::patch(Kind::Hci(HciKind::Plan), &secret.metadata, body)
         };
         if !says(PRE_DRAIN) {
             if at_version {
@@ -114,11 +110,8 @@ impl Planner {
             return Some(Decision::nothing());
         }
         if !at_version {
-            let due = *self
-                .ready_at
-                .entry(name(&node.metadata).to_owned())
-                .or_insert_with(|| after(turn.now, dice(turn.rng, RKE2).div_f64(turn.timings.pace)));
-            if due > turn.now {
+            let item = ObjectRef::cluster(Kind::Node, name(&node.metadata));
+            if let Err(due) = self.takes.done(&item, RKE2, turn) {
                 return Some(Decision::at(due));
             }
             let mut info = node
@@ -134,7 +127,6 @@ impl Planner {
                 &status,
             )));
         }
-        self.ready_at.remove(name(&node.metadata));
         if !says(POST_DRAIN) {
             return Some(Decision::request(asks(POST_DRAIN)));
         }
@@ -172,14 +164,14 @@ fn tell(mut decision: Decision, cluster: &DynamicObject, at: Option<&str>) -> De
     if said["status"] != status || said["message"] != message {
         let condition = json!([{ "type": "ControlPlaneReady", "status": status, "message": message }]);
         let body = json!({ "status": { "conditions": condition } });
-        let kind = Kind::Foreign(Foreign::ProvisioningCluster);
+        let kind = Kind::Hci(HciKind::Cluster);
         decision.requests.push(Request::patch(kind, &cluster.metadata, body));
     }
     decision
 }
 
 fn plan_of<'a>(view: &'a View, node: &str) -> Option<&'a std::sync::Arc<DynamicObject>> {
-    view.all_of(Foreign::Secret)
+    view.all_of(HciKind::Plan)
         .find(|secret| annotation(&secret.metadata, NODE) == Some(node))
 }
 
