@@ -8,15 +8,17 @@
 )]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use afloat_apisim::gc::Collector;
+use afloat_apisim::hooks::WriteObserver;
+use afloat_apisim::store::{Change, Object, TableKey};
 use afloat_apisim::{ApiServer, Clock as ServerClock, Options};
 use afloat_core::hci::task::HostWork;
 use afloat_core::hci::view::HciKind;
-use afloat_operator::OperatorConfig;
 use afloat_operator::snapshot::hci::served;
+use afloat_operator::{OperatorConfig, OperatorError};
 use afloat_sim::clock::{Clock, Timings};
 use afloat_sim::hci::{Ground, HciWorld, HciWorldOptions, SYSTEM, Trouble, operator_options};
 use afloat_sim::kubelet::HealthBoard;
@@ -38,10 +40,62 @@ impl ServerClock for Shared {
     }
 }
 
+/// Watches every write for what must never happen: a machine stopped without being on record (rule 9), two nodes away at once.
+#[derive(Default)]
+struct Watchman(Mutex<Seen>);
+
+#[derive(Default)]
+struct Seen {
+    recorded: BTreeSet<String>,
+    away: BTreeSet<String>,
+    stops: usize,
+    broken: Vec<String>,
+}
+
+impl WriteObserver for Watchman {
+    fn on_write(&self, table: &TableKey, change: &Change) {
+        let mut seen = self.0.lock().unwrap();
+        let (value, name) = (change.object.value(), change.object.name().to_owned());
+        let is_off = |object: &Object| object.value()["spec"]["runStrategy"] == "Halted";
+        match table.plural.as_str() {
+            "configmaps" if name.ends_with("-restore-vm") => {
+                let lists = value["data"].as_object().into_iter().flatten();
+                let names = lists
+                    .filter_map(|(_, list)| list.as_str())
+                    .flat_map(|list| list.split(','));
+                seen.recorded = names.map(str::to_owned).collect();
+            }
+            "virtualmachines" if is_off(&change.object) && change.previous.as_ref().is_some_and(|old| !is_off(old)) => {
+                seen.stops += 1;
+                let key = format!("{}/{name}", change.object.namespace());
+                if !seen.recorded.contains(&key) {
+                    seen.broken.push(format!("{key} was stopped without being on record"));
+                }
+            }
+            "nodes" => {
+                let ready = value["status"]["conditions"][0]["status"] == "True";
+                if ready || value["status"]["conditions"].is_null() {
+                    seen.away.remove(&name);
+                } else {
+                    seen.away.insert(name);
+                }
+                if seen.away.len() > 1 {
+                    let words = format!("away at once: {:?}", seen.away);
+                    seen.broken.push(words);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
 struct Play {
     client: Client,
+    clock: Clock,
+    ground: Ground,
+    watchman: Arc<Watchman>,
     world: HciWorld,
-    operator: tokio::task::JoinHandle<Result<(), afloat_operator::OperatorError>>,
+    operator: tokio::task::JoinHandle<Result<(), OperatorError>>,
     collector: tokio::task::JoinHandle<()>,
 }
 
@@ -60,6 +114,8 @@ impl Play {
             seed: 7,
             ..Options::default()
         });
+        let watchman = Arc::new(Watchman::default());
+        server.observe(Arc::clone(&watchman) as Arc<dyn WriteObserver>);
         let client = server.client();
         for definition in afloat_api::crds::own() {
             let api: Api<DynamicObject> = Api::all_with(client.clone(), &crd());
@@ -74,18 +130,31 @@ impl Play {
         };
         let world = HciWorld::start(client.clone(), ground, options).await.unwrap();
         tier2::lay_ground(&client, "v1.33.5", &[]).await.unwrap();
-        let config = OperatorConfig {
-            hci: operator_options(ground),
-            ..tier2::operator(client.clone(), clock, HealthBoard::default(), "afloat-1")
-        };
-        let operator = tokio::spawn(afloat_operator::run(config, std::future::pending()));
+        let operator = operator(&client, clock, ground);
         let collector = tokio::spawn(Collector::new(server).run(Duration::from_millis(500)));
         Self {
             client,
+            clock,
+            ground: ground.clone(),
+            watchman,
             world,
             operator,
             collector,
         }
+    }
+
+    /// The operator and every task end wherever they are, and begin anew.
+    fn kill(&mut self) {
+        self.operator.abort();
+        self.operator = operator(&self.client, self.clock, &self.ground);
+        self.world.kill_tasks();
+    }
+
+    /// How many machines were stopped; nothing that must never happen has.
+    fn stops(&self) -> usize {
+        let seen = self.watchman.0.lock().unwrap();
+        assert_eq!(seen.broken, Vec::<String>::new());
+        seen.stops
     }
 
     fn api(&self, kind: HciKind) -> Api<DynamicObject> {
@@ -180,6 +249,14 @@ impl Play {
     }
 }
 
+fn operator(client: &Client, clock: Clock, ground: &Ground) -> tokio::task::JoinHandle<Result<(), OperatorError>> {
+    let config = OperatorConfig {
+        hci: operator_options(ground),
+        ..tier2::operator(client.clone(), clock, HealthBoard::default(), "afloat-1")
+    };
+    tokio::spawn(afloat_operator::run(config, std::future::pending()))
+}
+
 fn crd() -> ApiResource {
     let gvk = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
     ApiResource::from_gvk(&gvk)
@@ -235,6 +312,33 @@ async fn h22_h27_h46_three_nodes_with_thirty_machines_lose_none() {
     play.assert_clean().await;
     let works: Vec<HostWork> = play.world.host.all().into_iter().map(|(_, work)| work).collect();
     assert_eq!(works.len(), 9, "each host was prepared once: {works:?}");
+    assert_eq!(play.stops(), bound.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operator_and_tasks_that_are_killed_again_and_again_lose_nobody_and_stop_nobody_twice() {
+    let mut ground = Ground::new(3, 12);
+    ground.upgrade_config = Some(restoring());
+    let mut play = Play::new(&ground, Trouble::default()).await;
+    let before = play.running().await;
+    play.create().await;
+    let mut kills = 0;
+    while !play.finished().await {
+        assert!(kills < 600, "{:#}", play.upgrade().await["status"]["nodeStatuses"]);
+        // Odd, so that it meets every moment of the work.
+        tokio::time::sleep(Duration::from_secs(37)).await;
+        play.kill();
+        kills += 1;
+    }
+    play.until(10, "everybody runs", async || play.running().await.len() == 12)
+        .await;
+    let after = play.running().await;
+    for vm in &ground.vms {
+        assert_eq!(before[&vm.name] == after[&vm.name], !vm.host_device, "{}", vm.name);
+    }
+    assert_eq!(play.stops(), 1, "the one that cannot move");
+    assert!(kills > 10, "{kills}");
+    play.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -305,7 +409,8 @@ async fn a_machine_whose_migration_fails_is_tried_again_and_moves() {
     let before = play.running().await;
     play.create().await;
     play.until(600, "the end", async || play.finished().await).await;
-    assert_eq!(play.running().await, before, "nobody was stopped");
+    assert_eq!(play.running().await, before);
+    assert_eq!(play.stops(), 0);
     play.assert_clean().await;
 }
 

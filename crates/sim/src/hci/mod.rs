@@ -66,6 +66,8 @@ pub struct HciWorldOptions {
 
 /// A running world; it ends when this is dropped.
 pub struct HciWorld {
+    client: kube::Client,
+    clock: Clock,
     actors: JoinHandle<()>,
     tasks: JoinHandle<()>,
     pub host: HostLog,
@@ -98,9 +100,17 @@ impl HciWorld {
         let host = HostLog::default();
         Ok(Self {
             actors: tokio::spawn(driver.run(WATCHED)),
-            tasks: tokio::spawn(tasks::run(client, options.clock, host.clone())),
+            tasks: tokio::spawn(tasks::run(client.clone(), options.clock, host.clone())),
+            client,
+            clock: options.clock,
             host,
         })
+    }
+
+    /// Every task ends wherever it is, as when its pod is killed, and its Job starts it anew.
+    pub fn kill_tasks(&mut self) {
+        self.tasks.abort();
+        self.tasks = tokio::spawn(tasks::run(self.client.clone(), self.clock, self.host.clone()));
     }
 }
 
