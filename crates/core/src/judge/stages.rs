@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use afloat_api::{NodeRole, Reason};
+use afloat_api::{NodeKubeadmUpgrade, NodeRole, ObjectRef, Reason};
 
 use super::{Turn, report};
 use crate::objects::Standing;
@@ -34,6 +34,22 @@ impl Turn<'_> {
 
     pub(super) fn complete(&self, stage: &Stage) -> bool {
         self.nodes_of(stage.kind).all(|node| self.past(stage, node))
+    }
+
+    /// A machine that a group lists and that is not seen has left, or has joined a moment ago. Where what is seen of nodes is older
+    /// than the list, nobody knows which, and an upgrade that ends now may leave it behind.
+    pub(super) fn misses_a_machine(&self) -> bool {
+        let missed = |machine: &ObjectRef| {
+            let uid = machine.uid.as_deref().unwrap_or_default();
+            let node = self.view.nodes.get(machine.name.as_str());
+            let there = node.is_some_and(|node| node.uid.as_str() == uid);
+            let mut upgrades = self.view.node_upgrades_of(&machine.name);
+            let over = |upgrade: &NodeKubeadmUpgrade| upgrade.spec.node.uid == uid && Standing::of(upgrade).ended();
+            !there && !upgrades.any(|(_, upgrade)| over(upgrade))
+        };
+        let groups = self.roster.groups.iter().map(|members| members.group);
+        let mut newer = groups.filter(|group| self.view.nodes_as_of < group.target().revision);
+        newer.any(|group| group.machines().iter().any(missed))
     }
 
     pub(super) fn nodes_of(&self, kind: StageKind) -> impl Iterator<Item = &Arc<Node>> {
