@@ -87,7 +87,7 @@ e2e-smoke: $(E2E_NEEDS) ## One real control-plane node upgraded in place by Aflo
 	@tools/ensure nextest
 	$(E2E) --test smoke
 
-e2e-nodes: $(E2E_NEEDS) ## Three control planes and two workers upgraded while an operator dies and a machine reboots, requests counted; one alone; kubeadm failing on a worker (20 minutes; as root)
+e2e-nodes: $(E2E_NEEDS) ## Three control planes and two workers upgraded while an operator dies and a machine reboots, requests counted; one alone; kubeadm failing (30 minutes; as root)
 	@tools/ensure nextest
 	$(E2E) --test smoke --test nodes
 

@@ -104,11 +104,65 @@ fn break_kubeadm(site: &Site, machine: &str) {
     site.lab.machine(machine).unwrap().exec(["sh", "-c", &write]).unwrap();
 }
 
+fn mend_kubeadm(site: &Site, machine: &str) {
+    let remove = ["rm", "-r", "/etc/kubernetes/patches"];
+    site.lab.machine(machine).unwrap().exec(remove).unwrap();
+}
+
 /// Everything that an upgrade changes on a machine and an undoing puts back. A healthy etcd stays at its new version.
 fn fingerprint(site: &Site, machine: &str) -> String {
     let files = "sha256sum /usr/bin/kube* /usr/local/bin/c* /usr/local/sbin/runc /opt/cni/bin/* /var/lib/kubelet/config.yaml \
                  /var/lib/kubelet/kubeadm-flags.env; sha256sum /etc/kubernetes/manifests/kube-* 2>/dev/null || true";
     site.lab.machine(machine).unwrap().exec(["sh", "-c", files]).unwrap()
+}
+
+#[test]
+fn k2_a_control_plane_on_which_kubeadm_fails_is_put_back_and_the_upgrade_stops() {
+    let spec = Spec {
+        name: "e2e-broken-cp".to_owned(),
+        workers: 0,
+        ..Spec::default()
+    };
+    let site = Site::up(&spec, TO).unwrap();
+    break_kubeadm(&site, "cp-1");
+    let before = fingerprint(&site, "cp-1");
+    site.apply_upgrade("broken", json!({})).unwrap();
+    let probers = probers_once_staged(&site);
+
+    let followed = site.upgrade(&[], LONG, Some(&probers), |_| Ok(())).unwrap();
+    println!(
+        "{}\nexit code {:?} after {:?}",
+        followed.said, followed.exit_code, followed.took
+    );
+    let explained = site.afloat(&["explain"]).unwrap();
+    let settled = site.settled(SETTLED);
+    println!("{explained}\n{}", site.account(&followed).unwrap());
+    let counts = probers.stop().unwrap();
+    println!("{counts}");
+
+    assert_eq!(followed.exit_code, Some(1));
+    assert!(
+        explained.contains("cp-1") && explained.contains("kubeadm upgrade"),
+        "{explained}"
+    );
+    settled.unwrap();
+    assert_eq!(site.states().unwrap()["cp-1"], "RolledBack");
+    assert_eq!(fingerprint(&site, "cp-1"), before);
+    assert_eq!(site.left_behind(FROM).unwrap(), nothing());
+    let config = site
+        .object(&["-n", "kube-system", "get", "configmap", "kubeadm-config"])
+        .unwrap();
+    assert!(config["data"]["ClusterConfiguration"].as_str().unwrap().contains(FROM));
+    assert_eq!(counts.failed(), 0, "requests were lost");
+
+    // What was in the way is gone: the same command brings it to the target.
+    mend_kubeadm(&site, "cp-1");
+    site.apply_upgrade("mended", json!({})).unwrap();
+    let followed = site.upgrade(&[], LONG, None, |_| Ok(())).unwrap();
+    println!("{}", followed.said);
+    assert_eq!(followed.exit_code, Some(0), "{}", site.diagnosis());
+    site.settled(SETTLED).unwrap();
+    assert_eq!(site.left_behind(TO).unwrap(), nothing());
 }
 
 #[test]
