@@ -458,12 +458,15 @@ pub fn wait_for_step(command: &Command) -> Ran {
     })
 }
 
+/// kubeadm's last words after every error.
+const NO_CAUSE: &str = "To see the stack trace of this error";
+
 /// A command that failed, in one sentence.
 pub fn failed(command: &Command, code: i32, said: &str) -> String {
     let last = said
         .lines()
         .rev()
-        .find(|line| !line.trim().is_empty())
+        .find(|line| !line.trim().is_empty() && !line.starts_with(NO_CAUSE))
         .unwrap_or_default();
     format!("{} ended with {code}: {last}", said_short(command))
 }

@@ -296,6 +296,21 @@ mod tests {
     }
 
     #[test]
+    fn p32_what_kubeadm_complained_about_is_said_and_not_how_to_trace_it() {
+        let machine = Machine {
+            patched: false,
+            old_cgroups: false,
+        };
+        let command = Call::Whole.command(&plan(NodeRole::Worker, &[]), machine);
+        let said = "[upgrade] Reading configuration\nerror: error execution phase kubelet-config: testing path /maxPods failed\n\
+                    To see the stack trace of this error execute with --v=5 or higher\n";
+        assert_eq!(
+            crate::instruction::failed(&command, 1, said),
+            "kubeadm upgrade node ended with 1: error: error execution phase kubelet-config: testing path /maxPods failed"
+        );
+    }
+
+    #[test]
     fn kubeadm_is_told_what_it_cannot_know_and_nothing_it_does_not_understand() {
         let plain = Machine {
             patched: false,
