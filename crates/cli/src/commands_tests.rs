@@ -4,7 +4,7 @@ use crate::args::Command;
 use crate::problem::{Code, Problem};
 use crate::testing::{HOME, World, ago, command, listening};
 use crate::{hold, status, upgrade};
-use afloat_api::{ClusterUpgrade, annotations};
+use afloat_api::{ClusterUpgrade, NodeKubeadmUpgrade, annotations};
 use kube::ResourceExt as _;
 use kube::api::ListParams;
 use serde_json::json;
@@ -196,6 +196,27 @@ async fn k7_following_blocks_until_the_status_says_how_it_ended() {
 }
 
 #[tokio::test]
+async fn k7_the_last_words_wait_until_the_nodes_are_heard_of_too() {
+    let world = World::new().await;
+    let upgrade = world.upgrade("to-v1-36-3").await;
+    let goes_on = json!({"state": "Upgrading", "stateSince": ago(30)});
+    world.node_upgrade(&upgrade, "cp-1", "Upgraded", goes_on).await;
+    let following = code(&world, "afloat upgrade --to v1.36.3 --yes");
+    let leading = async {
+        let done = json!({"phase": "Succeeded", "startedAt": ago(60), "finishedAt": ago(0)});
+        lead_to(&world, &[json!({"phase": "ControlPlane"}), done]).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        world
+            .say::<NodeKubeadmUpgrade>("cp-1-up", json!({"state": "Succeeded"}))
+            .await;
+    };
+    let ((said, ended), ()) = tokio::join!(following, leading);
+    assert_eq!(ended, Code::Done, "{said}");
+    assert!(said.contains("1 of 5 nodes"), "{said}");
+    assert!(!said.contains("cp-1 (Upgrading)"), "{said}");
+}
+
+#[tokio::test]
 async fn a_pause_ends_the_following_with_5_and_the_time_limit_with_4() {
     let world = World::new().await;
     world.upgrade("to-v1-36-3").await;
@@ -287,6 +308,24 @@ pods moved: 7 · budget: 1 of 1 in use
     let board: serde_json::Value = serde_json::from_str(&said).unwrap();
     assert_eq!(board["waits"][0]["reason"], "WaitingForPodDisruptionBudget");
     assert_eq!(board["nodes"][4]["state"], "Draining");
+}
+
+#[tokio::test]
+async fn status_tells_a_cordon_of_ours_from_one_of_somebody_else() {
+    let world = World::new().await;
+    let upgrade = world.upgrade("edge-1").await;
+    let staged = json!({"state": "Staged", "stateSince": ago(5)});
+    for node in ["worker-1", "worker-2"] {
+        world.node_upgrade(&upgrade, node, "Staged", staged.clone()).await;
+    }
+    world.cordon("worker-1").await;
+    // Seen before the state of the node follows.
+    let uid = upgrade.metadata.uid.unwrap();
+    world.cordon_by_afloat("worker-2", &uid).await;
+    let (said, _) = code(&world, "afloat status").await;
+    let row = |node: &str| said.lines().find(|line| line.contains(node)).unwrap().to_owned();
+    assert!(row("worker-1").ends_with("cordoned by someone: stays so"), "{said}");
+    assert!(!row("worker-2").contains("cordoned"), "{said}");
 }
 
 #[tokio::test]

@@ -19,6 +19,8 @@ use tokio::time::{Instant, MissedTickBehavior};
 const DRAW: Duration = Duration::from_millis(200);
 /// A pause counts when it has lasted so long: between two nodes it may look like one.
 const CALM: Duration = Duration::from_secs(2);
+/// Nodes are watched apart from the upgrade: after a silence they may be heard of only so much later.
+const CATCH_UP: Duration = Duration::from_secs(20);
 /// An operator that works has looked by then.
 const HEARD: Duration = Duration::from_secs(15);
 
@@ -94,6 +96,7 @@ struct Shown {
     board: Option<Board>,
     drawn: Option<Instant>,
     held_since: Option<Instant>,
+    over_since: Option<Instant>,
     began: Option<Instant>,
     asked_for_operator: bool,
     silent: bool,
@@ -148,10 +151,14 @@ impl Shown {
     }
 
     fn ended(&mut self, board: &Board, manner: Manner) -> Option<Code> {
-        match board.phase {
-            Phase::Succeeded => return Some(Code::Done),
-            Phase::Failed | Phase::Aborted => return Some(Code::Failed),
-            _ => {}
+        if over(board.phase) {
+            let since = *self.over_since.get_or_insert_with(Instant::now);
+            let behind = board.nodes.iter().any(|node| node.in_flight) && since.elapsed() < CATCH_UP;
+            let code = match board.phase {
+                Phase::Succeeded => Code::Done,
+                _ => Code::Failed,
+            };
+            return (!behind).then_some(code);
         }
         if !manner.end_when_held {
             return None;

@@ -4,7 +4,7 @@
 use crate::args::{Cli, Command};
 use crate::cluster::Cluster;
 use crate::screen::Screen;
-use afloat_api::{ClusterUpgrade, NodeKubeadmUpgrade, labels};
+use afloat_api::{ClusterUpgrade, NodeKubeadmUpgrade, annotations, labels};
 use afloat_apisim::{ApiServer, Options};
 use clap::Parser as _;
 use jiff::{SignedDuration, Timestamp};
@@ -152,6 +152,14 @@ impl World {
 
     pub async fn cordon(&self, node: &str) {
         let patch = Patch::Merge(json!({"spec": {"unschedulable": true}}));
+        self.nodes().patch(node, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    /// As the operator does for the upgrade of this uid.
+    pub async fn cordon_by_afloat(&self, node: &str, by: &str) {
+        let patch = Patch::Merge(json!({
+            "metadata": {"annotations": {annotations::CORDONED_BY: by}}, "spec": {"unschedulable": true},
+        }));
         self.nodes().patch(node, &PatchParams::default(), &patch).await.unwrap();
     }
 

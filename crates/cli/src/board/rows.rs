@@ -140,6 +140,8 @@ fn note(view: &View, node: &Node, standing: Option<Standing<'_>>, state: NodeSta
     let name = &node.name;
     let busy = standing.is_some_and(Standing::in_flight);
     let attempt = standing.map_or(1, |standing| standing.upgrade.spec.attempt);
+    // Our cordon is seen before the object that says why: the two come by watches of their own.
+    let cordoned_by_others = node.unschedulable && node.cordoned_by.is_none();
     let holds_vip = view.vip_holder.as_ref() == Some(name) && view.control_plane_nodes().count() > 1;
     match (state, failure) {
         _ if standing.is_some_and(Standing::deferred) => "put back as it was, is taken last".to_owned(),
@@ -149,7 +151,7 @@ fn note(view: &View, node: &Node, standing: Option<Standing<'_>>, state: NodeSta
         _ if node.pause.is_some() => format!("afloat resume {name}"),
         _ if !node.ready.ready && !busy => "not Ready".to_owned(),
         _ if holds_vip && !busy => "holds the VIP: goes last".to_owned(),
-        _ if node.unschedulable && !busy => "cordoned by someone: stays so".to_owned(),
+        _ if cordoned_by_others && !busy => "cordoned by someone: stays so".to_owned(),
         _ if attempt > 1 => format!("attempt {attempt}"),
         _ => String::new(),
     }
