@@ -1,6 +1,7 @@
 //! Storage: tables of objects under one global revision, and the history of changes that watches, consistent pages
 //! and stale reads are served from. Knows nothing of kinds, schemas or requests.
 
+mod cold;
 mod object;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -40,10 +41,15 @@ pub struct Change {
 /// Objects in the order of their keys, as etcd gives them: `namespace/name` compared as bytes.
 pub type Objects = BTreeMap<Arc<str>, Arc<Object>>;
 
+/// How many written objects of a table stay trees: whoever writes an object is likely to read or write it again soon.
+const WARM: usize = 512;
+
 #[derive(Debug, Default)]
 struct Table {
     objects: Objects,
     changes: VecDeque<Change>,
+    /// What was written last, with the revision of it.
+    warm: VecDeque<(Arc<str>, u64)>,
     /// Changes up to here have been forgotten.
     forgotten: u64,
     wakers: Vec<Waker>,
@@ -124,6 +130,7 @@ impl Store {
             previous,
         };
         table.record(change.clone(), history);
+        table.cool();
         change
     }
 
@@ -271,7 +278,13 @@ impl Store {
 }
 
 impl Table {
-    fn record(&mut self, change: Change, history: usize) {
+    fn record(&mut self, mut change: Change, history: usize) {
+        if let Some(previous) = &mut change.previous
+            && let Some(cold) = previous.cooled()
+        {
+            self.cool_history(&cold);
+            *previous = cold;
+        }
         self.changes.push_back(change);
         while self.changes.len() > history {
             if let Some(forgotten) = self.changes.pop_front() {
@@ -279,6 +292,39 @@ impl Table {
             }
         }
         self.wake();
+    }
+
+    /// Keeps as text what has not been written for a while.
+    fn cool(&mut self) {
+        if let Some(newest) = self.changes.back() {
+            self.warm.push_back((newest.key.clone(), newest.revision));
+        }
+        while self.warm.len() > WARM {
+            let Some((key, revision)) = self.warm.pop_front() else {
+                return;
+            };
+            let unchanged = self
+                .objects
+                .get_mut(&key)
+                .filter(|object| object.revision() == revision);
+            if let Some(object) = unchanged
+                && let Some(cold) = object.cooled()
+            {
+                *object = Arc::clone(&cold);
+                self.cool_history(&cold);
+            }
+        }
+    }
+
+    /// The history holds the same object.
+    fn cool_history(&mut self, cold: &Arc<Object>) {
+        let at = self.changes.partition_point(|change| change.revision < cold.revision());
+        if let Some(change) = self.changes.get_mut(at)
+            && change.object.revision() == cold.revision()
+            && change.revision == cold.revision()
+        {
+            change.object = Arc::clone(cold);
+        }
     }
 
     fn wake(&mut self) {
@@ -351,6 +397,33 @@ mod tests {
         store.compact(revisions[3]);
         assert!(store.at(&pods(), revisions[2]).is_none());
         assert_eq!(store.changes_after(&pods(), revisions[3]).count(), 1);
+    }
+
+    #[test]
+    fn old_objects_are_kept_as_text_and_read_as_before() {
+        let mut store = Store::new(10_000);
+        let is_tree = |object: &Object| object.cooled().is_some();
+        for number in 0..=WARM {
+            put(&mut store, &format!("a-{number:04}"), 1);
+            store.get(&pods(), &format!("ns/a-{number:04}")).unwrap().body();
+        }
+        let trees = store.objects(&pods()).filter(|object| is_tree(object)).count();
+        assert_eq!(trees, WARM, "all but the one that was written first");
+        let history = store.changes_after(&pods(), 0).filter(|change| is_tree(&change.object));
+        assert_eq!(history.count(), WARM);
+        put(&mut store, "a-0007", 2);
+        let newest = store.changes_after(&pods(), store.revision() - 1).next().unwrap();
+        let previous = newest.previous.as_ref().unwrap();
+        assert!(!is_tree(previous), "nobody writes what is over");
+        assert_eq!(
+            (&previous.value()["n"], &newest.object.value()["n"]),
+            (&json!(1), &json!(2))
+        );
+        let then = store.at(&pods(), newest.revision - 1).unwrap();
+        assert_eq!(
+            (then["ns/a-0000"].name(), then["ns/a-0007"].value()["n"].as_i64()),
+            ("a-0000", Some(1))
+        );
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! One stored object: immutable, shared by the table, the history and everyone who reads it. Its JSON is made once,
-//! however many watchers and lists send it.
+//! however many watchers and lists send it. An object that nobody has written for a while is kept as that JSON alone:
+//! as a tree it takes ten times the memory.
 
 use std::sync::{Arc, OnceLock};
 
@@ -7,28 +8,65 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::cold;
+
 /// A stored object with its revision.
 #[derive(Debug)]
 pub struct Object {
-    /// With folded field sets: see [`afloat_apischema::apply::unfold`].
-    value: Value,
+    /// With folded field sets: see [`afloat_apischema::apply::unfold`]. Missing until it is asked for where `cold` says what the
+    /// body does not.
+    value: OnceLock<Value>,
+    cold: Option<TypeMeta>,
     revision: u64,
     /// The JSON without `apiVersion` and `kind`: lists of built-in kinds leave them out, and custom resources are
     /// sent in whichever version was asked for.
     body: OnceLock<Bytes>,
 }
 
+/// What an object's body leaves out.
+#[derive(Debug)]
+struct TypeMeta {
+    api_version: Option<Value>,
+    kind: Option<Value>,
+}
+
 impl Object {
     pub fn new(value: Value, revision: u64) -> Arc<Self> {
         Arc::new(Self {
-            value,
+            value: OnceLock::from(value),
+            cold: None,
             revision,
             body: OnceLock::new(),
         })
     }
 
+    /// The same object as text alone, where the text was made already.
+    pub(super) fn cooled(&self) -> Option<Arc<Self>> {
+        let (value, body) = (self.value.get()?, self.body.get()?);
+        Some(Arc::new(Self {
+            value: OnceLock::new(),
+            cold: Some(TypeMeta {
+                api_version: value.get("apiVersion").cloned(),
+                kind: value.get("kind").cloned(),
+            }),
+            revision: self.revision,
+            body: OnceLock::from(body.clone()),
+        }))
+    }
+
     pub fn value(&self) -> &Value {
-        &self.value
+        self.value.get_or_init(|| {
+            let mut value = self.body.get().map(|body| cold::read(body)).unwrap_or_default();
+            if let (Some(left_out), Some(fields)) = (&self.cold, value.as_object_mut()) {
+                let type_meta = [("apiVersion", &left_out.api_version), ("kind", &left_out.kind)];
+                fields.extend(
+                    type_meta
+                        .into_iter()
+                        .filter_map(|(key, text)| Some((key.to_owned(), text.clone()?))),
+                );
+            }
+            value
+        })
     }
 
     pub fn revision(&self) -> u64 {
@@ -36,7 +74,7 @@ impl Object {
     }
 
     pub fn metadata(&self, key: &str) -> Option<&Value> {
-        self.value.get("metadata")?.get(key)
+        self.value().get("metadata")?.get(key)
     }
 
     pub fn name(&self) -> &str {
@@ -57,14 +95,14 @@ impl Object {
 
     /// The same object as of another revision: what a watcher is shown when it stops matching.
     pub fn at_revision(&self, revision: u64) -> Arc<Self> {
-        let mut value = self.value.clone();
+        let mut value = self.value().clone();
         set_resource_version(&mut value, revision);
         Self::new(value, revision)
     }
 
     /// The JSON object without `apiVersion` and `kind`.
     pub fn body(&self) -> &Bytes {
-        self.body.get_or_init(|| untyped_json(&self.value))
+        self.body.get_or_init(|| untyped_json(self.value()))
     }
 }
 
@@ -164,6 +202,23 @@ mod tests {
             json!({"f:x": {".": {}}})
         );
         assert_eq!(sent["spec"]["fieldsV1"], "{}");
+    }
+
+    #[test]
+    fn an_object_kept_as_text_reads_as_before() {
+        let value = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "resourceVersion": "3", "managedFields": [
+            {"manager": "a", "fieldsV1": "{\"f:z\":{},\"f:a\":{\".\":{}}}", "time": "2026-01-01T00:00:00Z"}, {"manager": "b"},
+        ]}, "spec": {"fieldsV1": {"a": 1}, "x": 0.1, "y": 5e-324, "z": u64::MAX, "text": "\u{7f} \"\n", "metadata": {"managedFields": [{"fieldsV1": {}}]}}});
+        let object = Object::new(value.clone(), 3);
+        assert!(object.cooled().is_none(), "nobody has asked for its text");
+        let body = object.body().clone();
+        let cold = object.cooled().unwrap();
+        assert!(cold.cooled().is_none(), "it is cold");
+        assert_eq!((cold.body(), cold.revision()), (&body, 3));
+        assert_eq!(cold.value(), &value);
+        let bare = Object::new(json!({"metadata": {"name": "a"}}), 1);
+        bare.body();
+        assert_eq!(bare.cooled().unwrap().value(), bare.value());
     }
 
     #[test]
