@@ -25,7 +25,7 @@ use serde_json::{Map, Value};
 
 use crate::schema::{SchemaSet, TypeSchema};
 
-pub use normalise::{DecodeFailure, normalise};
+pub use normalise::{DecodeFailure, normalise, normalise_changed};
 
 /// One built-in kind, as discovery of the real server describes it.
 #[derive(Clone, Debug, Deserialize)]
@@ -144,9 +144,10 @@ fn component_of(group: &str, version: &str, kind: &str) -> Option<Cow<'static, s
 }
 
 /// What reading an object back from storage makes of it: decoded and defaulted once more. The real server answers writes
-/// with what it reads back, so this is the last step before an object is stored and shown.
-pub fn as_read_back(group: &str, version: &str, kind: &str, object: &mut Value) {
-    normalise::normalise_stored(group, version, kind, object);
+/// with what it reads back, so this is the last step before an object is stored and shown. Where it takes the place of a
+/// `stored` one, what is equal is left as it is.
+pub fn as_read_back(group: &str, version: &str, kind: &str, object: &mut Value, stored: Option<&Value>) {
+    normalise::normalise_stored(group, version, kind, object, stored);
     defaults::apply(group, kind, object);
 }
 

@@ -25,14 +25,25 @@ pub struct DecodeFailure(pub String);
 /// Normalises an object of a known kind in place and gives the paths of the fields that were dropped because they are
 /// unknown (`spec.containers[0].foo`). Kinds that are not built in are left as they are.
 pub fn normalise(group: &str, version: &str, kind: &str, object: &mut Value) -> Result<Vec<String>, DecodeFailure> {
-    run(group, version, kind, object, false)
+    run(group, version, kind, object, None, false)
+}
+
+/// The same for an object that was made of a stored one: what is still as it was stored is in this form already.
+pub fn normalise_changed(
+    group: &str,
+    version: &str,
+    kind: &str,
+    object: &mut Value,
+    stored: Option<&Value>,
+) -> Result<Vec<String>, DecodeFailure> {
+    run(group, version, kind, object, stored, false)
 }
 
 /// The same for an object that comes from storage. That is protobuf, which knows no difference between an empty list
 /// and none.
-pub(super) fn normalise_stored(group: &str, version: &str, kind: &str, object: &mut Value) {
+pub(super) fn normalise_stored(group: &str, version: &str, kind: &str, object: &mut Value, stored: Option<&Value>) {
     // The object came out of this same decoding, so there is nothing left to refuse.
-    let _ = run(group, version, kind, object, true);
+    let _ = run(group, version, kind, object, stored, true);
 }
 
 fn run(
@@ -40,6 +51,7 @@ fn run(
     version: &str,
     kind: &str,
     object: &mut Value,
+    stored: Option<&Value>,
     is_stored: bool,
 ) -> Result<Vec<String>, DecodeFailure> {
     let go = &data().go;
@@ -50,6 +62,7 @@ fn run(
         go,
         unknown: Vec::new(),
         mismatch: None,
+        stored: stored.and_then(Value::as_object),
         is_stored,
     };
     let place = Place {
@@ -134,18 +147,20 @@ fn append(path: &mut String, name: &str) {
     path.push_str(name);
 }
 
-struct Pass {
+struct Pass<'s> {
     go: &'static GoTypes,
     unknown: Vec<String>,
     /// The first value of a wrong type; Go reads on and reports it at the end.
     mismatch: Option<String>,
+    /// What the object was made of.
+    stored: Option<&'s Map<String, Value>>,
     is_stored: bool,
 }
 
 /// The struct and field that Go's error names around a value.
 type Holder<'a> = Option<(&'a StructType, Option<&'a str>)>;
 
-impl Pass {
+impl Pass<'_> {
     fn value(
         &mut self,
         value: &mut Value,
@@ -195,7 +210,11 @@ impl Pass {
     ) -> Result<(), DecodeFailure> {
         // Hardly any field goes: looking first is cheaper than a map that is rebuilt.
         let mut gone = Vec::new();
+        let stored = self.stored.filter(|_| place.parent.is_none());
         for (name, value) in fields.iter_mut() {
+            if stored.is_some_and(|stored| stored.get(name) == Some(&*value)) {
+                continue;
+            }
             let Some(field) = structure.field(name) else {
                 self.unknown.push(place.step(Step::Key(name)).strict_path());
                 gone.push(name.clone());
@@ -433,7 +452,7 @@ mod tests {
         let mut role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "rules": []});
         normalise("rbac.authorization.k8s.io", "v1", "Role", &mut role).expect("fits");
         assert_eq!(role["rules"], json!([]));
-        normalise_stored("rbac.authorization.k8s.io", "v1", "Role", &mut role);
+        normalise_stored("rbac.authorization.k8s.io", "v1", "Role", &mut role, None);
         assert_eq!(role["rules"], Value::Null);
     }
 

@@ -78,15 +78,16 @@ impl Rules {
     }
 
     /// Turns what a client sent into what the server works with: unknown fields gone (their names are given back),
-    /// canonical values, defaults filled in.
-    pub fn decode(&self, value: &mut Value) -> Result<Vec<String>, String> {
+    /// canonical values, defaults filled in. What is still as it was `stored` needs none of that.
+    pub fn decode(&self, value: &mut Value, stored: Option<&Value>) -> Result<Vec<String>, String> {
         // An explicitly empty list of managers takes all ownership away; decoding would drop it.
         let forgets_managers = value["metadata"]["managedFields"].as_array().is_some_and(Vec::is_empty);
         let unknown = match &self.kind {
             KindRules::Custom(version) => version.decode(value)?,
             KindRules::BuiltIn | KindRules::Definition => {
                 let version = &self.resource.gv.version;
-                let read = builtin::normalise(self.group(), version, self.kind(), value);
+                let stored = stored.filter(|_| !self.is_second_event_api());
+                let read = builtin::normalise_changed(self.group(), version, self.kind(), value, stored);
                 read.map_err(|why| why.0)?
             }
         };
@@ -102,7 +103,8 @@ impl Rules {
         match &self.kind {
             KindRules::Custom(version) => version.default_applied(value),
             KindRules::BuiltIn | KindRules::Definition => {
-                self.decode(value).map_err(|why| self.unconvertible(value, &why))?;
+                self.decode(value, None)
+                    .map_err(|why| self.unconvertible(value, &why))?;
             }
         }
         Ok(())
@@ -259,13 +261,13 @@ impl Rules {
         }
     }
 
-    /// Brings the result of a write into the form that a reader gets.
-    pub fn settle(&self, value: &mut Value) {
+    /// Brings the result of a write into the form that a reader gets; `stored` is what it takes the place of.
+    pub fn settle(&self, value: &mut Value, stored: Option<&Value>) {
         match &self.kind {
             KindRules::Custom(version) => version.default_stored(value),
-            KindRules::BuiltIn if self.is_second_event_api() => builtin::as_read_back("", "v1", "Event", value),
+            KindRules::BuiltIn if self.is_second_event_api() => builtin::as_read_back("", "v1", "Event", value, stored),
             KindRules::BuiltIn | KindRules::Definition => {
-                builtin::as_read_back(self.group(), &self.resource.gv.version, self.kind(), value);
+                builtin::as_read_back(self.group(), &self.resource.gv.version, self.kind(), value, stored);
             }
         }
     }

@@ -147,7 +147,7 @@ impl<'a> Request<'a> {
         if self.group == "events.k8s.io" {
             event::core_to_events(&mut object);
         }
-        super::as_read_back(self.group, self.version, self.kind, &mut object);
+        super::as_read_back(self.group, self.version, self.kind, &mut object, None);
         object
     }
 }

@@ -131,7 +131,7 @@ impl Call<'_> {
         }
         let unknown = self
             .rules
-            .decode(&mut decoded.value)
+            .decode(&mut decoded.value, None)
             .map_err(|why| self.rules.undecodable(&why))?;
         if !unknown.is_empty() || decoded.has_duplicates || decoded.yaml_duplicates.is_some() {
             let format = self.body_format()?;
@@ -145,12 +145,13 @@ impl Call<'_> {
     pub(super) fn decode_patched(
         &mut self,
         value: &mut Value,
+        stored: &Value,
         patched_by_fields: bool,
         options: &WriteOptions,
     ) -> ApiResult<()> {
         // Kept for the one refusal that shows it.
         let patched = (options.validation == FieldValidation::Strict).then(|| value.clone());
-        let unknown = match self.decode_type_and_value(value) {
+        let unknown = match self.decode_type_and_value(value, stored) {
             Ok(unknown) => unknown,
             Err(why) => return Err(self.bad_patch(patched_by_fields, value, &why)),
         };
@@ -168,10 +169,10 @@ impl Call<'_> {
         self.report(problems, options)
     }
 
-    fn decode_type_and_value(&self, value: &mut Value) -> Result<Vec<String>, String> {
+    fn decode_type_and_value(&self, value: &mut Value, stored: &Value) -> Result<Vec<String>, String> {
         type_mismatch(value, &self.resource.gv, &self.resource.kind)?;
         self.set_type(value);
-        self.rules.decode(value)
+        self.rules.decode(value, Some(stored))
     }
 
     /// A patch whose result cannot be read. Upstream reads the result of a strategic patch field by field and shows the

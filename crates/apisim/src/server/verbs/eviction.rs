@@ -97,7 +97,7 @@ impl Call<'_> {
         if value == *pod.value() {
             return Ok(pod.clone());
         }
-        self.rules.settle(&mut value);
+        self.rules.settle(&mut value, None);
         Ok(self.commit(pod.name(), value, false))
     }
 

@@ -34,7 +34,7 @@ impl Call<'_> {
         }
         let old = self.existing(&self.path.name)?;
         let mut value = self.patched(kind, &self.unfolded_for_patch(kind, self.rules.shown(old.value())))?;
-        self.decode_patched(&mut value, kind == PatchKind::Strategic, &options)?;
+        self.decode_patched(&mut value, old.value(), kind == PatchKind::Strategic, &options)?;
         self.check_object_namespace(&mut value)?;
         self.check_object_name(&value)?;
         self.track(Some(old.value()), &mut value, &options);

@@ -121,7 +121,7 @@ impl Call<'_> {
         self.prepare_new(&mut value, &uid, &now)?;
         let name = metadata_text(&value, "name").to_owned();
         self.heed(&name, self.rules.validate_create(&value))?;
-        self.rules.settle(&mut value);
+        self.rules.settle(&mut value, None);
         if self.lookup(&name).is_some() {
             return Err(self.taken(&value, &name));
         }
@@ -256,7 +256,7 @@ impl Call<'_> {
         keep_identity(&mut new, old.value());
         let verdict = self.rules.validate_update(endpoint, &new, old.value());
         self.heed(&name, verdict)?;
-        self.rules.settle(&mut new);
+        self.rules.settle(&mut new, Some(old.value()));
         apply::keep_times_of_noop(old.value(), &mut new);
         if new == *old.value() {
             return Ok(old.clone());
