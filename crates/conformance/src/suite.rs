@@ -60,7 +60,7 @@ pub(crate) struct Outcome {
 }
 
 const REAL: Reading<'_> = Reading {
-    due: Duration::from_secs(5),
+    due: Duration::from_secs(20),
     surplus: Duration::from_millis(40),
     counts: None,
 };
