@@ -95,9 +95,25 @@ pub struct MinorVersion {
 impl KubernetesVersion {
     /// Whether `text` is this version as it prints. Asked for every node in every turn.
     pub fn is_written(&self, text: &str) -> bool {
-        use fmt::Write as _;
-        let mut expected = Expected(text);
-        write!(expected, "{self}").is_ok() && expected.0.is_empty()
+        let Self(version) = self;
+        let Some(rest) = text.strip_prefix('v') else {
+            return false;
+        };
+        let (numbers, suffix) = rest.split_at(rest.find(['-', '+']).unwrap_or(rest.len()));
+        let mut numbers = numbers.split('.');
+        let mut is_next = |number: u64| {
+            numbers.next().is_some_and(|digits| {
+                digits.parse() == Ok(number) && (digits.len() == 1 || !digits.starts_with(['0', '+']))
+            })
+        };
+        let (pre, build) = suffix.split_once('+').unwrap_or((suffix, ""));
+        is_next(version.major)
+            && is_next(version.minor)
+            && is_next(version.patch)
+            && numbers.next().is_none()
+            && pre.strip_prefix('-').unwrap_or_default() == version.pre.as_str()
+            && build == version.build.as_str()
+            && !suffix.ends_with(['-', '+'])
     }
 
     /// Major and minor version.
@@ -214,16 +230,6 @@ impl FromStr for KubernetesVersion {
     }
 }
 
-/// Takes what is written only while it is what is expected: compares without writing anything down.
-struct Expected<'a>(&'a str);
-
-impl fmt::Write for Expected<'_> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.0 = self.0.strip_prefix(text).ok_or(fmt::Error)?;
-        Ok(())
-    }
-}
-
 impl fmt::Display for KubernetesVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "v{}", self.0)
@@ -327,8 +333,28 @@ mod tests {
     fn a_version_is_written_one_way_only() {
         let version: KubernetesVersion = "v1.36.3".parse().unwrap();
         assert!(version.is_written("v1.36.3"));
-        for other in ["", "1.36.3", "v1.36", "v1.36.30", "v1.36.3-rc.0"] {
+        for other in [
+            "",
+            "1.36.3",
+            "v1.36",
+            "v1.36.30",
+            "v1.36.3-rc.0",
+            "v1.36.03",
+            "v1.+36.3",
+            "v1.36.3-",
+            "v1.36.3+",
+            "v1.36.3.0",
+            "vv1.36.3",
+        ] {
             assert!(!version.is_written(other), "{other}");
+        }
+        for suffixed in ["v1.36.3-rc.0", "v1.36.3+rke2r1", "v1.36.3-rc.1+rke2r1", "v10.0.20"] {
+            let version: KubernetesVersion = suffixed.parse().unwrap();
+            assert!(
+                version.is_written(suffixed) && version.is_written(&version.to_string()),
+                "{suffixed}"
+            );
+            assert!(!version.is_written("v1.36.3"), "{suffixed}");
         }
     }
 

@@ -10,6 +10,7 @@ mod turns;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use afloat_api::clusterupgrade::Phase;
 use afloat_core::action::Action;
 use afloat_core::view::{Component, ControlPlaneHealth, EtcdMember, Pod, Revision, View};
 use afloat_core::{Changed, Subject, affected};
@@ -157,12 +158,18 @@ impl World {
         }
     }
 
-    /// Whether a replica is going to look at something by itself before this time: what it waits for may end then.
+    /// Whether a replica is going to look at something by itself before this time: what it waits for may end then. A preflight
+    /// looks again for ever, and waits for people, not for a moment.
     pub fn operator_looks_again(&self, before: Millis) -> bool {
+        let in_preflight = |subject: &Subject| {
+            let Subject::Upgrade(key) = subject else { return false };
+            let status = self.store.upgrades.get(key).and_then(|upgrade| upgrade.status.as_ref());
+            status.and_then(|status| status.phase) == Some(Phase::Preflight)
+        };
         let alive = self.operators.iter().filter(|operator| operator.alive);
         alive
-            .flat_map(|operator| operator.again.values())
-            .any(|at| *at < before)
+            .flat_map(|operator| operator.again.iter())
+            .any(|(subject, at)| *at < before && !in_preflight(subject))
     }
 
     /// The replica ends, with all it knew, and another takes its place.
