@@ -1,7 +1,7 @@
 # Every task a person runs, a line of help each: `make` alone lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run build static test check lint fmt unit components lab-components lab-able lab-up lab-down lab-status lab-exec lab-probe e2e-smoke e2e-nodes conformance generate bench sim trials soak-sim fuzz advisories clean
+.PHONY: help run build static test check lint fmt unit components lab-components lab-able lab-up lab-down lab-status lab-exec lab-probe e2e-smoke e2e-nodes e2e-hci conformance generate bench sim trials soak-sim fuzz advisories clean
 
 TOOLS := $(or $(AFLOAT_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/afloat)/tools/bin
 export PATH := $(TOOLS):$(PATH)
@@ -54,7 +54,7 @@ fmt: ## Format the code
 
 unit: ## Tests that need nothing but Rust
 	@tools/ensure cargo cc nextest
-	cargo nextest run --workspace --exclude afloat-conformance --exclude afloat-realparts --filterset 'not binary(real_registry) and $(NO_MACHINES)'
+	cargo nextest run --workspace --exclude afloat-conformance --exclude afloat-realparts --filterset 'not binary(real_registry) and not binary(real_upgrade) and not binary(hci_real) and not binary(install) and $(NO_MACHINES)'
 
 components: ## Build the real etcd, kube-apiserver, kubectl, ... into the cache (10 minutes, once)
 	@tools/ensure cargo cc go
@@ -90,6 +90,11 @@ e2e-smoke: $(E2E_NEEDS) ## One real control-plane node upgraded in place by Aflo
 e2e-nodes: $(E2E_NEEDS) ## Three control planes and two workers upgraded while an operator dies and a machine reboots, requests counted; one alone; kubeadm failing (30 minutes; as root)
 	@tools/ensure nextest
 	$(E2E) --test smoke --test nodes
+
+e2e-hci: ## Three nodes of a Harvester-like cluster on a real kube-apiserver, with kubectl as the person (3 minutes; also part of make test)
+	@tools/ensure cargo cc go setpriv nextest
+	cargo xtask components
+	cargo nextest run --package afloat-cli --test hci_real --no-capture
 
 conformance: ## Compare the embedded API server with the real one (ARGS="--sequences 5000" for more)
 	@tools/ensure cargo cc go setpriv

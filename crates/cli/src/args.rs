@@ -1,6 +1,7 @@
 //! What people can write on the command line, and the help they get. Only commands that work are here.
 
 pub mod bundle;
+pub mod hci;
 pub mod node;
 pub mod people;
 pub mod repo;
@@ -84,6 +85,9 @@ pub enum Command {
     /// What runs on a machine that is being upgraded
     #[command(after_help = node::NODE_EXAMPLES)]
     Node(node::Node),
+    /// What Jobs of a Harvester upgrade run on their node
+    #[command(subcommand, after_help = hci::EXAMPLES)]
+    Hci(hci::Hci),
     /// A simulated cluster with an API server of its own, in this process
     #[command(after_help = SANDBOX_EXAMPLES)]
     Sandbox(Sandbox),
@@ -238,6 +242,14 @@ mod tests {
     }
 
     #[test]
+    fn h46_every_task_of_a_job_is_a_command() {
+        for task in afloat_operator::task::Task::ALL {
+            let line = ["afloat", "hci", task.job().word(), "--upgrade", "u", "--node", "node-1"];
+            assert!(Cli::try_parse_from(line).is_ok(), "{task:?}");
+        }
+    }
+
+    #[test]
     fn bad_usage_is_refused() {
         for line in [
             "afloat sandbox --listen 127.0.0.1:1",
@@ -257,6 +269,8 @@ mod tests {
             "afloat repo serve x --at ../y",
             "afloat repo serve x --max-connections 0",
             "afloat repo serve x --stall-timeout soon",
+            "afloat hci pre-drain --upgrade x",
+            "afloat hci host reboot",
         ] {
             let refused = Cli::try_parse_from(line.split(' '));
             assert_eq!(refused.map_err(|error| error.exit_code()).err(), Some(2), "{line}");

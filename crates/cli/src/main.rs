@@ -22,15 +22,19 @@ mod sandbox;
 mod screen;
 mod status;
 mod table;
+mod task;
 mod terminal;
 #[cfg(test)]
 mod testing;
 mod upgrade;
 mod which;
 
+use afloat_operator::task::Task;
+use args::hci::Hci;
 use args::{Cli, Command, VersionOutput};
 use clap::{CommandFactory as _, Parser as _};
 use problem::{Code, Problem};
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 /// The sandbox makes and drops small JSON maps all day, at which the system's allocator is slow.
@@ -59,6 +63,9 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     let ended = match command {
         // Without a runtime: it enters the machine first, which a process with threads cannot. Its exit codes are those of steps.
         Command::Node(arguments) => return Ok(node::run(&arguments)?),
+        Command::Hci(Hci::Host { work }) => Ok(task::work_on_host(work)?),
+        Command::Hci(Hci::PreDrain(arguments)) => wait(task::run(Task::PreDrain, arguments)),
+        Command::Hci(Hci::RestoreVm(arguments)) => wait(task::run(Task::RestoreVm, arguments)),
         Command::Completion { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "afloat", &mut std::io::stdout());
             Ok(Code::Done)
@@ -115,5 +122,6 @@ fn start_logging(server: bool) {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
         .init();
 }

@@ -10,6 +10,7 @@ pub mod host;
 pub mod instruction;
 pub mod journal;
 pub mod paths;
+pub mod rancher;
 pub mod real;
 pub mod signature;
 pub mod status;

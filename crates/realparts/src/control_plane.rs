@@ -27,6 +27,8 @@ const FOLDER_PREFIX: &str = "afloat-realparts-";
 pub struct Options {
     /// Start kube-controller-manager too, and with it service account admission.
     pub controller_manager: bool,
+    /// Which of its controllers run; its own choice where the list is empty.
+    pub controllers: Vec<String>,
     /// Start kube-scheduler too.
     pub scheduler: bool,
     /// More flags for kube-apiserver.
@@ -39,6 +41,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             controller_manager: false,
+            controllers: Vec::new(),
             scheduler: false,
             apiserver_arguments: Vec::new(),
             ready_within: Duration::from_secs(90),
@@ -229,7 +232,7 @@ impl ControlPlane {
         let folder = self.folder.path().to_owned();
         let (part, _) = start_on_free_port(options.ready_within, |address| {
             let arguments = match name {
-                "kube-controller-manager" => launch::controller_manager(&folder, address),
+                "kube-controller-manager" => launch::controller_manager(&folder, address, &options.controllers),
                 _ => launch::controller(&folder, address),
             };
             let part = Guarded::start(name, paths.of(name)?, &arguments, &folder)?;

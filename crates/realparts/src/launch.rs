@@ -71,7 +71,7 @@ pub(crate) fn controller(folder: &Path, secure: SocketAddr) -> Vec<String> {
     ]
 }
 
-pub(crate) fn controller_manager(folder: &Path, secure: SocketAddr) -> Vec<String> {
+pub(crate) fn controller_manager(folder: &Path, secure: SocketAddr, controllers: &[String]) -> Vec<String> {
     let mut arguments = controller(folder, secure);
     arguments.push("--use-service-account-credentials=false".to_owned());
     arguments.push(format!(
@@ -79,6 +79,9 @@ pub(crate) fn controller_manager(folder: &Path, secure: SocketAddr) -> Vec<Strin
         folder.join("service-account.key").display()
     ));
     arguments.push(format!("--root-ca-file={}", folder.join("ca.crt").display()));
+    if !controllers.is_empty() {
+        arguments.push(format!("--controllers={}", controllers.join(",")));
+    }
     arguments
 }
 

@@ -1,6 +1,7 @@
 //! The cluster as it is before anybody upgrades it: definitions, machines, Rancher's objects, virtual machines with their volumes.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use afloat_core::hci::view::HciKind;
 use afloat_operator::snapshot::hci::foreign_definitions;
@@ -195,10 +196,17 @@ fn at(api_version: &'static str, plural: &'static str, namespaced: bool) -> Reso
     }
 }
 
+/// A real API server serves a new definition a moment after it took it.
 async fn make(client: &kube::Client, resource: &Resource, namespace: &str, body: Value) -> Result<(), Failure> {
     let request = Request::create_raw(resource.clone(), namespace, body);
-    match request.send(client).await {
-        Err(failure) if failure.reason != "AlreadyExists" => Err(failure),
-        _ => Ok(()),
+    let mut tries = 0..100;
+    loop {
+        match request.send(client).await {
+            Err(failure) if failure.code == 404 && tries.next().is_some() => {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            Err(failure) if failure.reason != "AlreadyExists" => return Err(failure),
+            _ => return Ok(()),
+        }
     }
 }

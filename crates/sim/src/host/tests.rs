@@ -18,6 +18,7 @@ mod control_planes;
 mod crashes;
 mod failures;
 mod happy;
+mod rancher;
 mod refusals;
 mod undoing;
 
