@@ -87,9 +87,9 @@ e2e-smoke: $(E2E_NEEDS) ## One real control-plane node upgraded in place by Aflo
 	@tools/ensure nextest
 	$(E2E) --test smoke
 
-e2e-nodes: $(E2E_NEEDS) ## Three control planes and two workers upgraded while an operator dies and a machine reboots, requests counted; one alone; kubeadm failing (30 minutes; as root)
+e2e-nodes: $(E2E_NEEDS) ## Three control planes and two workers upgraded while an operator dies and a machine reboots, requests counted; one alone; kubeadm failing; held and ended by a person (40 minutes; as root)
 	@tools/ensure nextest
-	$(E2E) --test smoke --test nodes
+	$(E2E) --test smoke --test nodes --test hold
 
 e2e-hci: ## Three nodes of a Harvester-like cluster on a real kube-apiserver, with kubectl as the person (3 minutes; also part of make test)
 	@tools/ensure cargo cc go setpriv nextest

@@ -21,6 +21,9 @@ const LEADER: &str = "afloat-operator";
 /// An operator is up by then, also on two busy cores.
 const INSTALLED_WITHIN: Duration = Duration::from_mins(4);
 
+/// Staging that has begun is gone through with, also when the upgrade is ended meanwhile.
+const PODS_GONE_WITHIN: Duration = Duration::from_mins(2);
+
 /// A lab with Afloat in it; it ends when this is dropped.
 #[derive(Debug)]
 pub struct Site {
@@ -174,8 +177,19 @@ impl Site {
         Ok(text(&node, "/status/nodeInfo/kubeletVersion"))
     }
 
-    /// What is wrong with the nodes now that all is over and they should be at `version`.
+    /// What is wrong with the nodes now that all is over and they should be at `version`. Pods get a while to end.
     pub fn left_behind(&self, version: &str) -> Result<Vec<String>, Error> {
+        let begun = Instant::now();
+        loop {
+            let wrong = self.wrong_now(version)?;
+            if !wrong.iter().any(|one| one.starts_with("pod ")) || begun.elapsed() > PODS_GONE_WITHIN {
+                return Ok(wrong);
+            }
+            thread::sleep(Duration::from_secs(1));
+        }
+    }
+
+    fn wrong_now(&self, version: &str) -> Result<Vec<String>, Error> {
         let mut wrong = Vec::new();
         for node in list(&self.object(&["get", "nodes"])?) {
             let name = text(node, "/metadata/name");
@@ -240,6 +254,13 @@ impl Site {
             let _ = write!(hex, "{byte:02x}");
             hex
         }))
+    }
+
+    /// Everything that an upgrade changes on a machine and an undoing puts back. A healthy etcd stays at its new version.
+    pub fn fingerprint(&self, machine: &str) -> Result<String, Error> {
+        let files = "sha256sum /usr/bin/kube* /usr/local/bin/c* /usr/local/sbin/runc /opt/cni/bin/* /var/lib/kubelet/config.yaml \
+                     /var/lib/kubelet/kubeadm-flags.env; sha256sum /etc/kubernetes/manifests/kube-* 2>/dev/null || true";
+        Ok(self.lab.machine(machine)?.exec(["sh", "-c", files])?)
     }
 
     /// What would help to find out why a run failed.

@@ -109,13 +109,6 @@ fn mend_kubeadm(site: &Site, machine: &str) {
     site.lab.machine(machine).unwrap().exec(remove).unwrap();
 }
 
-/// Everything that an upgrade changes on a machine and an undoing puts back. A healthy etcd stays at its new version.
-fn fingerprint(site: &Site, machine: &str) -> String {
-    let files = "sha256sum /usr/bin/kube* /usr/local/bin/c* /usr/local/sbin/runc /opt/cni/bin/* /var/lib/kubelet/config.yaml \
-                 /var/lib/kubelet/kubeadm-flags.env; sha256sum /etc/kubernetes/manifests/kube-* 2>/dev/null || true";
-    site.lab.machine(machine).unwrap().exec(["sh", "-c", files]).unwrap()
-}
-
 #[test]
 fn k2_a_control_plane_on_which_kubeadm_fails_is_put_back_and_the_upgrade_stops() {
     let spec = Spec {
@@ -125,7 +118,7 @@ fn k2_a_control_plane_on_which_kubeadm_fails_is_put_back_and_the_upgrade_stops()
     };
     let site = Site::up(&spec, TO).unwrap();
     break_kubeadm(&site, "cp-1");
-    let before = fingerprint(&site, "cp-1");
+    let before = site.fingerprint("cp-1").unwrap();
     site.apply_upgrade("broken", json!({})).unwrap();
     let probers = probers_once_staged(&site);
 
@@ -147,7 +140,7 @@ fn k2_a_control_plane_on_which_kubeadm_fails_is_put_back_and_the_upgrade_stops()
     );
     settled.unwrap();
     assert_eq!(site.states().unwrap()["cp-1"], "RolledBack");
-    assert_eq!(fingerprint(&site, "cp-1"), before);
+    assert_eq!(site.fingerprint("cp-1").unwrap(), before);
     assert_eq!(site.left_behind(FROM).unwrap(), nothing());
     let config = site
         .object(&["-n", "kube-system", "get", "configmap", "kubeadm-config"])
@@ -174,7 +167,7 @@ fn a_worker_on_which_kubeadm_fails_is_put_back_and_the_rest_goes_on() {
     };
     let site = Site::up(&spec, TO).unwrap();
     break_kubeadm(&site, "w-1");
-    let before = fingerprint(&site, "w-1");
+    let before = site.fingerprint("w-1").unwrap();
 
     site.apply_upgrade("broken", json!({"budget": {"maxFailed": 1}}))
         .unwrap();
@@ -195,7 +188,7 @@ fn a_worker_on_which_kubeadm_fails_is_put_back_and_the_rest_goes_on() {
         (states["w-1"].as_str(), states["w-2"].as_str()),
         ("RolledBack", "Succeeded")
     );
-    assert_eq!(fingerprint(&site, "w-1"), before);
+    assert_eq!(site.fingerprint("w-1").unwrap(), before);
     let versions: Vec<String> = site
         .lab
         .machines()
