@@ -401,25 +401,25 @@ mod tests {
 
     #[test]
     fn old_objects_are_kept_as_text_and_read_as_before() {
-        let mut store = Store::new(10_000);
+        let (mut store, table) = (Store::new(10_000), pods());
         let is_tree = |object: &Object| object.cooled().is_some();
         for number in 0..=WARM {
             put(&mut store, &format!("a-{number:04}"), 1);
-            store.get(&pods(), &format!("ns/a-{number:04}")).unwrap().body();
+            store.get(&table, &format!("ns/a-{number:04}")).unwrap().body();
         }
-        let trees = store.objects(&pods()).filter(|object| is_tree(object)).count();
+        let trees = store.objects(&table).filter(|object| is_tree(object)).count();
         assert_eq!(trees, WARM, "all but the one that was written first");
-        let history = store.changes_after(&pods(), 0).filter(|change| is_tree(&change.object));
+        let history = store.changes_after(&table, 0).filter(|change| is_tree(&change.object));
         assert_eq!(history.count(), WARM);
         put(&mut store, "a-0007", 2);
-        let newest = store.changes_after(&pods(), store.revision() - 1).next().unwrap();
+        let newest = store.changes_after(&table, store.revision() - 1).next().unwrap();
         let previous = newest.previous.as_ref().unwrap();
         assert!(!is_tree(previous), "nobody writes what is over");
         assert_eq!(
             (&previous.value()["n"], &newest.object.value()["n"]),
             (&json!(1), &json!(2))
         );
-        let then = store.at(&pods(), newest.revision - 1).unwrap();
+        let then = store.at(&table, newest.revision - 1).unwrap();
         assert_eq!(
             (then["ns/a-0000"].name(), then["ns/a-0007"].value()["n"].as_i64()),
             ("a-0000", Some(1))
