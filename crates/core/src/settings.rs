@@ -37,6 +37,8 @@ pub struct Settings {
     pub max_failed: usize,
     pub window: Option<Window>,
     pub every_minor: bool,
+    /// When a node undoes its work by itself, where a person said so.
+    pub undo_after_seconds: Option<i32>,
     /// Names of custom gates.
     pub gates: Vec<Arc<str>>,
     pub accept: BTreeSet<String>,
@@ -150,6 +152,7 @@ impl Settings {
                 .unwrap_or(0),
             window: spec.window.clone(),
             every_minor: spec.workers.as_ref().and_then(|option| option.every_minor) == Some(true),
+            undo_after_seconds: spec.undo_after_seconds,
             gates: spec.gates.iter().map(|gate| Arc::from(gate.name.as_str())).collect(),
             accept: spec.accept.iter().cloned().collect(),
             paused: spec.paused == Some(true),

@@ -142,6 +142,11 @@ pub struct ClusterUpgradeSpec {
     /// How workers are taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workers: Option<WorkersOption>,
+    /// After this time without an API server and a kubelet that answer, a node that is being upgraded undoes its work by
+    /// itself. 15 minutes where left out.
+    #[schemars(range(min = 60, max = 86400))]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undo_after_seconds: Option<i32>,
     /// Conditions of your own on any objects: while one is not met, no further node starts.
     #[schemars(length(max = 8))]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

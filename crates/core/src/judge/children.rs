@@ -176,7 +176,7 @@ pub fn node_upgrade(order: &NodeOrder<'_>) -> NodeKubeadmUpgrade {
                 .collect(),
             attempt: order.attempt,
             desired: DesiredNodeState::Staged,
-            undo_after_seconds: Some(UNDO_AFTER_SECONDS),
+            undo_after_seconds: Some(undo_after_seconds(order)),
         },
         status: None,
     }
@@ -197,6 +197,11 @@ fn node_labels(order: &NodeOrder<'_>) -> std::collections::BTreeMap<String, Stri
         labels.insert(labels::CLUSTER_UPGRADE.to_owned(), name.to_owned());
     }
     labels
+}
+
+fn undo_after_seconds(order: &NodeOrder<'_>) -> i32 {
+    let asked = order.settings.and_then(|settings| settings.undo_after_seconds);
+    asked.unwrap_or(UNDO_AFTER_SECONDS)
 }
 
 fn plan(order: &NodeOrder<'_>) -> NodePlan {
@@ -221,7 +226,7 @@ fn plan(order: &NodeOrder<'_>) -> NodePlan {
         method: order.settings.and_then(|settings| settings.method),
         peers,
         etcd_version: None,
-        undo_after_seconds: UNDO_AFTER_SECONDS.unsigned_abs(),
+        undo_after_seconds: undo_after_seconds(order).unsigned_abs(),
         // The operator's own: it adds them to every pod, whoever wrote the object.
         bundle_key: None,
     }
