@@ -346,7 +346,7 @@ impl Turn<'_> {
             if self.misses_a_machine() {
                 self.wake(self.now + UNTIL_SEEN);
             } else if self.status.slots.is_empty() {
-                let message = format!("every node is at {}", settings.to);
+                let message = self.arrived(settings);
                 self.end(Phase::Succeeded, Reason::Succeeded, &message);
             }
             return;
@@ -360,6 +360,10 @@ impl Turn<'_> {
             self.ensure_groups(next, settings);
         }
         if self.phase() == Phase::Prepare && !self.prepared(&stages) {
+            return;
+        }
+        // Its versions are there before it is well, and before its slot is given back: workers wait for all of it (K32).
+        if stage.kind == StageKind::Workers && self.holds_control_plane() {
             return;
         }
         self.enter(match stage.kind {

@@ -1,6 +1,7 @@
 //! What is still to be done, and what ends it early: the stages of the way that some node has not behind it, and the failures
 //! after which no further node starts. The way itself is found in [`crate::plan`].
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use afloat_api::{NodeKubeadmUpgrade, NodeRole, ObjectRef, Reason};
@@ -71,6 +72,29 @@ impl Turn<'_> {
     pub(super) fn bundle_is_new(&self) -> bool {
         self.upgrade.spec.bundle.is_some()
             && self.status.from_version.as_ref() == Some(&self.upgrade.spec.kubernetes_version)
+    }
+
+    /// Whether a control plane is being upgraded or undone.
+    pub(super) fn holds_control_plane(&self) -> bool {
+        self.status.slots.iter().any(|slot| slot.role != NodeRole::Worker)
+    }
+
+    /// The last sentence of an upgrade that went well, with whom it left behind.
+    pub(super) fn arrived(&self, settings: &Settings) -> String {
+        let aside = self.roster.standings().map(|(_, standing)| standing);
+        let aside: BTreeSet<&str> = aside
+            .filter(|standing| standing.set_aside())
+            .map(|standing| standing.node())
+            .collect();
+        let to = &settings.to;
+        if aside.is_empty() {
+            return format!("every node is at {to}");
+        }
+        let names: Vec<&str> = aside.into_iter().collect();
+        format!(
+            "every node is at {to} but those that failed and were put back: {}",
+            names.join(", ")
+        )
     }
 
     /// Why no further node may start, once those in flight have ended.

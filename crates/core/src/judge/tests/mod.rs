@@ -153,7 +153,50 @@ fn a_failed_worker_is_set_aside_within_the_budget() {
         let status = table.view().upgrades[&key].status.clone().unwrap();
         assert_eq!(status.progress.as_deref(), Some(last));
         assert_eq!(status.failed[0].node, "worker-1");
+        let said = &status
+            .conditions
+            .iter()
+            .find(|one| one.type_ == "Ready")
+            .unwrap()
+            .message;
+        assert!(said.contains("worker-1"), "{said}");
     }
+}
+
+#[test]
+fn k2_a_node_undoes_its_work_after_the_time_that_a_person_gave() {
+    let asked = ClusterUpgradeSpec {
+        undo_after_seconds: Some(120),
+        ..spec()
+    };
+    for (spec, expected) in [(asked, 120), (spec(), 900)] {
+        let (mut table, _) = table(1, 0, spec);
+        table.stage_all();
+        let made = table.node_upgrade("cp-1").spec;
+        let mut told = made.steps[0].env.iter();
+        let told = told.find(|one| one.name == "AFLOAT_UNDO_AFTER_SECONDS").unwrap();
+        assert_eq!(
+            (made.undo_after_seconds, told.value.as_str()),
+            (Some(expected), expected.to_string().as_str())
+        );
+    }
+}
+
+#[test]
+fn k32_workers_wait_for_the_last_control_plane_to_be_well_and_the_phase_says_so() {
+    let (mut table, key) = table(1, 2, budget(2, 0));
+    table.stage_all();
+    table.becomes("cp-1", NodeState::Verifying, None);
+    table.cluster.upgrade("cp-1", TO);
+    table.stage_all();
+    assert_eq!(
+        (table.phase(&key), table.going()),
+        (Phase::ControlPlane, vec!["cp-1".to_owned()])
+    );
+    table.becomes("cp-1", NodeState::Succeeded, None);
+    table.stage_all();
+    assert_eq!(table.phase(&key), Phase::Workers);
+    assert_eq!(table.going(), ["worker-1", "worker-2"]);
 }
 
 #[test]
