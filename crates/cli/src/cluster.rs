@@ -10,7 +10,7 @@ use afloat_operator::clients::{CALL_LIMIT, CallError, Clients, bounded};
 use afloat_operator::hci::kinds_served;
 use afloat_operator::snapshot::feed::Feed;
 use afloat_operator::snapshot::{Keeper, Kind, News};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kube::api::ListParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client};
@@ -178,8 +178,40 @@ pub fn unreachable(server: &str) -> Problem {
 pub struct Live {
     feed: Feed,
     keeper: Keeper,
-    /// Since when the API server does not answer.
-    silent_since: Option<Timestamp>,
+    silence: Silence,
+}
+
+/// How long nothing was heard. A watch that breaks off says little: the API server behind it may have ended while others serve, and the watch
+/// goes on there without a word. Only watches that break off again and again mean that nobody answers.
+#[derive(Debug, Default)]
+struct Silence {
+    /// When the first broke off since something was last heard, and when the last did.
+    broken: Option<(Timestamp, Timestamp)>,
+}
+
+impl Silence {
+    /// Broken off for so long, it counts.
+    const COUNTS: SignedDuration = SignedDuration::from_secs(3);
+    /// A watch that fails is tried again before that is over: without a word since, it succeeded.
+    const TRIED_AGAIN: SignedDuration = SignedDuration::from_secs(40);
+
+    fn broke_off(&mut self, now: Timestamp) {
+        let since = match self.broken {
+            Some((since, last)) if now.duration_since(last) <= Self::TRIED_AGAIN => since,
+            _ => now,
+        };
+        self.broken = Some((since, now));
+    }
+
+    fn heard(&mut self) {
+        self.broken = None;
+    }
+
+    /// Since when nobody answers.
+    fn since(&self) -> Option<Timestamp> {
+        let (since, last) = self.broken?;
+        (last.duration_since(since) >= Self::COUNTS).then_some(since)
+    }
 }
 
 impl Live {
@@ -188,7 +220,7 @@ impl Live {
         let mut live = Self {
             feed: Feed::only(&cluster.client, &cluster.home, &kinds),
             keeper: Keeper::new(&cluster.home),
-            silent_since: None,
+            silence: Silence::default(),
         };
         let hci = scope.hci(cluster).await?;
         live.feed.follow_hci(&cluster.client, &hci);
@@ -220,7 +252,7 @@ impl Live {
     }
 
     pub fn silent_since(&self) -> Option<Timestamp> {
-        self.silent_since
+        self.silence.since()
     }
 
     /// Waits until something was told and takes in all that was. `false` once nothing more comes.
@@ -231,14 +263,46 @@ impl Live {
         let mut next = Some(first);
         while let Some(news) = next {
             match &news {
-                News::Interrupted { .. } => {
-                    self.silent_since.get_or_insert_with(Timestamp::now);
-                }
-                _ => self.silent_since = None,
+                News::Interrupted { .. } => self.silence.broke_off(Timestamp::now()),
+                _ => self.silence.heard(),
             }
             self.keeper.take(news);
             next = self.feed.ready();
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Seconds at which watches break off; what is heard in between is a minus.
+    fn silent_since(moments: &[i64]) -> Option<i64> {
+        let mut silence = Silence::default();
+        for moment in moments {
+            if *moment < 0 {
+                silence.heard();
+            } else {
+                silence.broke_off(Timestamp::from_second(*moment).unwrap());
+            }
+        }
+        silence.since().map(Timestamp::as_second)
+    }
+
+    #[test]
+    fn p32_one_api_server_that_ends_is_not_a_silence() {
+        for (moments, expected) in [
+            // All watches of one server at once.
+            (&[10, 10, 11][..], None),
+            (&[10, 11, 13], Some(10)),
+            (&[10, 13, -1], None),
+            (&[10, 13, -1, 20, 21], None),
+            // The next server ends a minute later.
+            (&[10, 10, 70], None),
+            (&[10, 30, 60], Some(10)),
+        ] {
+            assert_eq!(silent_since(moments), expected, "{moments:?}");
+        }
     }
 }
