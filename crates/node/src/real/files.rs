@@ -87,7 +87,7 @@ fn stage(staged: &Path, target: &Path, content: &Content<'_>) -> Answer<()> {
         Content::Of(from) => {
             let mut source = File::open(from).map_err(failed("copy", from))?;
             let metadata = source.metadata().map_err(failed("copy", from))?;
-            io::copy(&mut source, &mut file).map_err(failed("copy", from))?;
+            io::copy(&mut source, &mut file).map_err(|error| failed("copy", at_fault(&error, from, target))(error))?;
             (Some((metadata.uid(), metadata.gid())), metadata.mode() & 0o7777)
         }
     };
@@ -98,6 +98,14 @@ fn stage(staged: &Path, target: &Path, content: &Content<'_>) -> Answer<()> {
     file.set_permissions(Permissions::from_mode(mode))
         .and_then(|()| file.sync_all())
         .map_err(failed("stage", staged))
+}
+
+/// Which of the two files a copy failed at: a disk that takes nothing more is the target's.
+fn at_fault<'a>(error: &io::Error, from: &'a Path, target: &'a Path) -> &'a Path {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::ReadOnlyFilesystem => target,
+        _ => from,
+    }
 }
 
 /// The file that a link leads to: renaming over the link itself would make it a file.

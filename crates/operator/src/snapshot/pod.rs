@@ -224,7 +224,13 @@ fn image_problem(status: &ContainerStatus) -> Option<Arc<str>> {
         .as_deref()
         .filter(|reason| IMAGE_PROBLEMS.contains(reason))?;
     let message = waiting.message.as_deref().unwrap_or("the kubelet gives no cause");
-    Some(Arc::from(format!("{} ({reason}): {message}", status.image)))
+    Some(Arc::from(format!("{} ({reason}): {}", status.image, cause(message))))
+}
+
+/// What is at the bottom of it. Kubelet and containerd each put the image's whole name before what the next one said, and the cause, which
+/// comes last, would be what is cut off.
+fn cause(message: &str) -> &str {
+    message.rsplit_once("\": ").map_or(message, |(_, cause)| cause)
 }
 
 #[cfg(test)]

@@ -176,6 +176,21 @@ fn p24_a_task_pod_reports_each_of_its_steps() {
 }
 
 #[test]
+fn p32_of_an_image_that_cannot_be_pulled_the_cause_is_told() {
+    let long = "Back-off pulling image \"mirror:5000/bundle@sha256:3c91\": ErrImagePull: failed to pull and unpack image \"mirror:5000/bundle@sha256:3c91\": \
+                failed to resolve image: failed to do request: Head \"http://mirror:5000/v2/bundle/manifests/sha256:3c91\": dial tcp: no route to host";
+    for (message, expected) in [
+        (long, "dial tcp: no route to host"),
+        (
+            "rpc error: mirror:5000/bundle:v1: not found",
+            "rpc error: mirror:5000/bundle:v1: not found",
+        ),
+    ] {
+        assert_eq!(cause(message), expected);
+    }
+}
+
+#[test]
 fn a_pod_that_cannot_be_read_says_what_is_wrong() {
     let odd =
         json!({"metadata": meta(&json!({})), "spec": {"containers": [{"resources": {"requests": {"cpu": "much"}}}]}});

@@ -133,3 +133,15 @@ fn there_is_room_and_it_can_be_synced() {
     assert!(found.bytes > 0 && found.inodes > 0, "{found:?}");
     sync(&[folder.path().to_owned(), folder.path().join("not there")]).unwrap();
 }
+
+#[test]
+fn p32_of_a_full_disk_the_file_that_does_not_fit_is_named() {
+    let (from, to) = (
+        Path::new("/bundle/kubelet"),
+        Path::new("/var/lib/afloat/bundle/kubelet"),
+    );
+    for (code, expected) in [(28, to), (122, to), (30, to), (5, from)] {
+        let error = io::Error::from_raw_os_error(code);
+        assert_eq!(at_fault(&error, from, to), expected, "{error}");
+    }
+}
