@@ -68,14 +68,14 @@ impl fmt::Display for ByHand {
     }
 }
 
-/// Upgrades the whole lab, with probers running.
+/// Upgrades the whole lab, with probers running from the first machine on.
 pub fn upgrade_by_hand(lab: &Lab, to: &Release, progress: &Progress) -> Result<ByHand, Error> {
-    let probers = lab.probers().start()?;
     let hand = Hand { lab, to, progress };
     let pulling = Instant::now();
     hand.pull_images()?;
     let pull = pulling.elapsed().as_secs_f64();
     progress.say("all machines have the images");
+    let probers = lab.probers().sparing().start()?;
     let started = Instant::now();
     let machines = lab
         .machines()

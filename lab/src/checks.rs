@@ -14,10 +14,13 @@ const PROGRAMS: [(&str, &str); 8] = [
     ("setsid", "util-linux"),
     ("ip", "iproute2"),
 ];
-/// Debian, images and five machines, with room for an upgrade.
-const ROOM_GIGABYTES: u64 = 8;
+/// Debian, images and the registry.
+const ROOM_GIGABYTES: u64 = 4;
+/// A machine that is upgraded has a bundle twice, as an image and as files, and two versions of everything.
+const ROOM_GIGABYTES_A_MACHINE: u64 = 4;
 
-pub(crate) fn able(home: &Home) -> Result<Hierarchies, Error> {
+/// Whether it can run a lab of so many machines, with room to upgrade them.
+pub(crate) fn able(home: &Home, machines: u8) -> Result<Hierarchies, Error> {
     let mut missing = Vec::new();
     if !rustix::process::geteuid().is_root() {
         missing.push("it needs root: machines are made of namespaces, cgroups and mounts".to_owned());
@@ -36,13 +39,8 @@ pub(crate) fn able(home: &Home) -> Result<Hierarchies, Error> {
     if !Path::new("/dev/kmsg").exists() {
         missing.push("there is no /dev/kmsg, and a kubelet wants one".to_owned());
     }
-    if let Some(free) = free_gigabytes(home.path())
-        && free < ROOM_GIGABYTES
-    {
-        missing.push(format!(
-            "{free} GB are free at {}, {ROOM_GIGABYTES} are needed (AFLOAT_LAB chooses another place)",
-            home.path().display()
-        ));
+    if let Some(free) = free_gigabytes(home.path()) {
+        missing.extend(no_room(free, machines, home.path()));
     }
     let hierarchies = match Hierarchies::detect() {
         Ok(found) => Some(found),
@@ -81,7 +79,30 @@ fn on_path(program: &str) -> bool {
         .any(|folder| folder.join(program).is_file())
 }
 
+fn no_room(free: u64, machines: u8, path: &Path) -> Option<String> {
+    let needed = ROOM_GIGABYTES + ROOM_GIGABYTES_A_MACHINE * u64::from(machines);
+    (free < needed).then(|| {
+        format!(
+            "{free} GB are free at {}, {needed} are needed to upgrade {machines} machines (AFLOAT_LAB chooses another place)",
+            path.display()
+        )
+    })
+}
+
 fn free_gigabytes(path: &Path) -> Option<u64> {
     let about = rustix::fs::statvfs(path).ok()?;
     Some(about.f_bavail * about.f_frsize / 1_000_000_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_wanted_for_every_machine() {
+        let place = Path::new("/lab");
+        assert_eq!(no_room(8, 1, place), None);
+        let refused = no_room(8, 3, place).unwrap();
+        assert!(refused.contains("8 GB are free at /lab, 16 are needed"), "{refused}");
+    }
 }

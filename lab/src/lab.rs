@@ -62,9 +62,9 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Whether this machine can run labs; what is missing is in the error.
+    /// Whether this machine can run the smallest lab; what is missing is in the error.
     pub fn able() -> Result<(), Error> {
-        checks::able(&Home::find()?).map(drop)
+        checks::able(&Home::find()?, 1).map(drop)
     }
 
     /// Makes a lab; what is left of an earlier one of that name is ended first.
@@ -75,7 +75,7 @@ impl Lab {
     pub fn up_with(spec: &Spec, progress: &Progress) -> Result<Self, Error> {
         let release = spec.check()?;
         let home = Home::find()?;
-        let hierarchies = checks::able(&home)?;
+        let hierarchies = checks::able(&home, spec.control_planes + spec.workers)?;
         checks::raise_watch_limits(progress)?;
         release.binaries()?;
         let lab = Self {
@@ -247,6 +247,11 @@ impl Lab {
     /// Host and port of its registry, inside the lab's network. Plain HTTP.
     pub fn registry(&self) -> String {
         format!("{REGISTRY}:{REGISTRY_PORT}")
+    }
+
+    /// Takes the registry's address out of the lab's network, as a broken link would, or puts it back.
+    pub fn set_registry_reachable(&self, reachable: bool) -> Result<(), Error> {
+        self.network.set_address(REGISTRY, reachable)
     }
 
     /// The load balancer that notices quickly and tries again.

@@ -3,6 +3,7 @@
 
 use std::{
     fs::File,
+    net::Ipv4Addr,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -36,21 +37,30 @@ impl Network {
 
     pub(crate) fn make(&self) -> Result<(), Error> {
         sh("ip", &["netns", "add", &self.name])?;
-        let ip = |words: &str| {
-            let mut arguments = vec!["-n", &self.name];
-            arguments.extend(words.split(' '));
-            sh("ip", &arguments)
-        };
+        let ip = |words: &str| self.ip(words);
         ip("link set lo up")?;
         ip(&format!("link add {BRIDGE_NAME} type bridge"))?;
         ip(&format!("link set {BRIDGE_NAME} up"))?;
         for address in [BRIDGE, PLAIN, HARSH, REGISTRY] {
-            ip(&format!("address add {address}/24 dev {BRIDGE_NAME}"))?;
+            self.set_address(address, true)?;
         }
         for host in HostSpec::possible() {
             ip(&format!("route add {} via {}", host.pods(), host.address()))?;
         }
         Ok(())
+    }
+
+    fn ip(&self, words: &str) -> Result<String, Error> {
+        let mut arguments = vec!["-n", &self.name];
+        arguments.extend(words.split(' '));
+        sh("ip", &arguments)
+    }
+
+    /// Gives the bridge an address, or takes it away.
+    pub(crate) fn set_address(&self, address: Ipv4Addr, there: bool) -> Result<(), Error> {
+        let verb = if there { "replace" } else { "delete" };
+        self.ip(&format!("address {verb} {address}/24 dev {BRIDGE_NAME}"))
+            .map(drop)
     }
 
     /// Gone afterwards, also when it never was.

@@ -13,7 +13,7 @@ use crate::{
 /// Writes the files of a release into a folder, which is replaced.
 pub fn write_parts(release: &Release, folder: &Path, progress: &Progress) -> Result<(), Error> {
     let home = Home::find()?;
-    checks::able(&home)?;
+    checks::able(&home, 0)?;
     let _lock = home.lock()?;
     shell::remove_folder(folder)?;
     for binary in release.binaries()? {
