@@ -1,7 +1,7 @@
 # Every task a person runs, a line of help each: `make` alone lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run build static test check lint fmt unit components lab-components lab-able lab-up lab-down lab-status lab-exec lab-probe e2e-smoke e2e-nodes e2e-hci conformance generate bench sim trials soak-sim fuzz advisories clean
+.PHONY: help run build static test check lint fmt unit components lab-components lab-able lab-up lab-down lab-status lab-exec lab-probe e2e-smoke e2e-nodes e2e-nodes-full bench-nodes e2e-hci conformance generate bench sim trials soak-sim fuzz advisories clean
 
 TOOLS := $(or $(AFLOAT_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/afloat)/tools/bin
 export PATH := $(TOOLS):$(PATH)
@@ -90,6 +90,13 @@ e2e-smoke: $(E2E_NEEDS) ## One real control-plane node upgraded in place by Aflo
 e2e-nodes: $(E2E_NEEDS) ## Three control planes and two workers upgraded while an operator dies and a machine reboots, requests counted; one alone; kubeadm failing; held and ended by a person (40 minutes; as root)
 	@tools/ensure nextest
 	$(E2E) --test smoke --test nodes --test hold
+
+e2e-nodes-full: $(E2E_NEEDS) ## The same, and every other fault: registry away, disk full, damaged files, parts that never come up (70 minutes; as root)
+	@tools/ensure nextest
+	$(E2E)
+
+bench-nodes: $(E2E_NEEDS) ## The same upgrade by hand and by Afloat's two ways: a table, and JSON in target/bench-nodes.json (40 minutes; ARGS="--ways by-hand,swift"; as root)
+	trap '$(LAB_RUN) down --beginning e2e-' EXIT; AFLOAT_STATIC="$(or $(AFLOAT_STATIC),$(STATIC))" cargo run --quiet --package afloat-e2e --bin bench-nodes -- --output "$(or $(CARGO_TARGET_DIR),target)/bench-nodes.json" $(ARGS)
 
 e2e-hci: ## Three nodes of a Harvester-like cluster on a real kube-apiserver, with kubectl as the person (3 minutes; also part of make test)
 	@tools/ensure cargo cc go setpriv nextest

@@ -1,0 +1,212 @@
+//! `bench-nodes`: the same upgrade by hand, by Afloat's conservative way and by its swift one, each on a lab that is made anew, in one run on
+//! one machine. Prints a table, writes it as JSON, and fails where Afloat lost a request or is slower than its bars allow.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use afloat_e2e::{Error, Site};
+use afloat_lab::{Counts, Lab, Progress, Release, Role, Spec, upgrade_by_hand};
+use clap::{Parser, ValueEnum};
+use serde::Serialize;
+use serde_json::json;
+
+const LONG: Duration = Duration::from_mins(40);
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "bench-nodes",
+    about = "Measures upgrades of real machines against the one by hand"
+)]
+struct Arguments {
+    #[arg(long, default_value_t = 3)]
+    control_planes: u8,
+    #[arg(long, default_value_t = 2)]
+    workers: u8,
+    /// The ways that are measured; the first is what the others are compared with
+    #[arg(long, value_delimiter = ',', default_values_t = [Way::ByHand, Way::Conservative, Way::Swift])]
+    ways: Vec<Way>,
+    #[arg(long, default_value = "v1.36.3")]
+    to: String,
+    /// Where the figures go as JSON
+    #[arg(long)]
+    output: PathBuf,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, ValueEnum, strum::Display)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
+enum Way {
+    ByHand,
+    Conservative,
+    Swift,
+}
+
+impl Way {
+    /// The most that a control plane and the whole upgrade may take, as a share of what they take by hand.
+    fn bars(self) -> (Option<f64>, Option<f64>) {
+        match self {
+            Self::ByHand => (None, None),
+            Self::Conservative => (Some(0.6), None),
+            Self::Swift => (Some(0.3), Some(0.4)),
+        }
+    }
+}
+
+/// What one way took, in seconds.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Outcome {
+    way: Way,
+    /// Bringing files and images to the machines, before the first is touched.
+    ahead: f64,
+    /// From the first machine that is touched to the end.
+    whole: f64,
+    /// How long each machine took. By hand from its first command to its last, by Afloat from cordon to end.
+    machines: Vec<(String, f64)>,
+    control_plane: f64,
+    worker: f64,
+    sent: u64,
+    lost: u64,
+    pages_lost: u64,
+}
+
+impl Outcome {
+    fn of(way: Way, lab: &Lab, (ahead, whole): (f64, f64), machines: Vec<(String, f64)>, counts: &Counts) -> Self {
+        let mean = |role: Role| {
+            let role_of = |name: &str| lab.machine(name).is_ok_and(|machine| machine.role() == role);
+            let times: Vec<f64> = machines
+                .iter()
+                .filter(|(name, _)| role_of(name))
+                .map(|(_, took)| *took)
+                .collect();
+            times.iter().sum::<f64>() / f64::from(u32::try_from(times.len()).unwrap_or(1).max(1))
+        };
+        Self {
+            way,
+            ahead,
+            whole,
+            control_plane: mean(Role::ControlPlane),
+            worker: mean(Role::Worker),
+            machines,
+            sent: counts.sent(),
+            lost: counts.failed(),
+            pages_lost: counts.pages_failed(),
+        }
+    }
+}
+
+fn by_hand(spec: &Spec, to: &str) -> Result<Outcome, Error> {
+    let lab = Lab::up(spec)?;
+    let went = upgrade_by_hand(&lab, &Release::of(to)?, &Progress::new(false))?;
+    println!("{}{went}", went.requests);
+    let machines = went.machines.iter().map(|times| (times.machine.clone(), times.total));
+    let machines = machines.collect();
+    Ok(Outcome::of(
+        Way::ByHand,
+        &lab,
+        (went.pull, went.whole),
+        machines,
+        &went.requests,
+    ))
+}
+
+fn by_afloat(spec: &Spec, to: &str, way: Way) -> Result<Outcome, Error> {
+    let site = Site::up(spec, to)?;
+    let method = if way == Way::Swift { "Swift" } else { "Conservative" };
+    let begun = Instant::now();
+    site.apply_upgrade("measured", json!({"controlPlane": {"method": method}}))?;
+    site.await_staged(LONG)?;
+    let ahead = begun.elapsed().as_secs_f64();
+    let probers = site.lab.probers().sparing().start()?;
+    let followed = site.upgrade(&[], LONG, Some(&probers), |_| Ok(()))?;
+    let whole = followed.took.as_secs_f64();
+    site.settled(LONG)?;
+    let (account, counts) = (site.account(&followed)?, probers.stop()?);
+    println!("{}\n{counts}\n{account}", followed.said);
+    if followed.exit_code != Some(0) {
+        let ended = format!("it ended with {:?}:\n{}", followed.exit_code, site.diagnosis());
+        return Err(Error::Unexpected("afloat upgrade".to_owned(), ended));
+    }
+    let machines = account.nodes.iter();
+    let machines = machines.map(|node| (node.node.clone(), node.window.unwrap_or_default()));
+    Ok(Outcome::of(way, &site.lab, (ahead, whole), machines.collect(), &counts))
+}
+
+/// The table, and what missed its bar.
+fn judged(outcomes: &[Outcome]) -> (String, Vec<String>) {
+    let mut table = format!(
+        "{:<13} {:>8} {:>14} {:>6} {:>8} {:>9} {:>6} {:>8} {:>5} {:>6}\n",
+        "WAY", "AHEAD", "CONTROL PLANE", "RATIO", "WORKER", "WHOLE", "RATIO", "REQUESTS", "LOST", "PAGES"
+    );
+    let mut missed = Vec::new();
+    let Some(base) = outcomes.first() else {
+        return (table, missed);
+    };
+    for one in outcomes {
+        let plane = one.control_plane / base.control_plane;
+        let whole = one.whole / base.whole;
+        table += &format!(
+            "{:<13} {:>7.1}s {:>13.1}s {plane:>6.2} {:>7.1}s {:>8.1}s {whole:>6.2} {:>8} {:>5} {:>6}\n",
+            one.way.to_string(),
+            one.ahead,
+            one.control_plane,
+            one.worker,
+            one.whole,
+            one.sent,
+            one.lost,
+            one.pages_lost
+        );
+        let bars = one.way.bars();
+        for (what, ratio, bar) in [("a control plane", plane, bars.0), ("the whole", whole, bars.1)] {
+            if base.way == Way::ByHand && bar.is_some_and(|bar| ratio > bar) {
+                missed.push(format!("{}: {what} took {ratio:.2} of the time by hand", one.way));
+            }
+        }
+        if one.way != Way::ByHand && one.lost > 0 {
+            missed.push(format!("{}: {} requests to the API failed", one.way, one.lost));
+        }
+    }
+    (table, missed)
+}
+
+fn run(arguments: &Arguments) -> Result<Vec<String>, Error> {
+    let spec = Spec {
+        name: "e2e-bench".to_owned(),
+        control_planes: arguments.control_planes,
+        workers: arguments.workers,
+        ..Spec::default()
+    };
+    let mut outcomes = Vec::new();
+    for way in &arguments.ways {
+        outcomes.push(match way {
+            Way::ByHand => by_hand(&spec, &arguments.to)?,
+            way => by_afloat(&spec, &arguments.to, *way)?,
+        });
+        // After every way: a run of half an hour that is cut off has said something.
+        let (table, _) = judged(&outcomes);
+        println!("{table}");
+        let written = serde_json::to_string_pretty(&outcomes).map_err(std::io::Error::other);
+        written
+            .and_then(|text| std::fs::write(&arguments.output, text))
+            .map_err(|source| Error::File {
+                path: arguments.output.clone(),
+                source,
+            })?;
+    }
+    Ok(judged(&outcomes).1)
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(missed) if missed.is_empty() => ExitCode::SUCCESS,
+        Ok(missed) => {
+            eprintln!("missed: {}", missed.join("; "));
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
