@@ -84,7 +84,7 @@ impl Turn<'_> {
         let aside = self.roster.standings().map(|(_, standing)| standing);
         let aside: BTreeSet<&str> = aside
             .filter(|standing| standing.set_aside())
-            .map(|standing| standing.node())
+            .map(Standing::node)
             .collect();
         let to = &settings.to;
         if aside.is_empty() {
