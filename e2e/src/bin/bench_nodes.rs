@@ -146,7 +146,7 @@ fn judged(outcomes: &[Outcome]) -> (String, Vec<String>) {
     for one in outcomes {
         let plane = one.control_plane / base.control_plane;
         let whole = one.whole / base.whole;
-        table += &format!(
+        let row = format!(
             "{:<13} {:>7.1}s {:>13.1}s {plane:>6.2} {:>7.1}s {:>8.1}s {whole:>6.2} {:>8} {:>5} {:>6}\n",
             one.way.to_string(),
             one.ahead,
@@ -157,6 +157,7 @@ fn judged(outcomes: &[Outcome]) -> (String, Vec<String>) {
             one.lost,
             one.pages_lost
         );
+        table.push_str(&row);
         let bars = one.way.bars();
         for (what, ratio, bar) in [("a control plane", plane, bars.0), ("the whole", whole, bars.1)] {
             if base.way == Way::ByHand && bar.is_some_and(|bar| ratio > bar) {

@@ -128,7 +128,8 @@ pub fn foreign_definitions() -> Vec<CustomResourceDefinition> {
         .collect();
     let foreign = HciKind::all().filter(|kind| {
         let (group, _, _, plural) = names(*kind);
-        !built_in(*kind) && !(group == HARVESTER && ours.iter().any(|known| known == plural))
+        let is_ours = group == HARVESTER && ours.iter().any(|known| known == plural);
+        !built_in(*kind) && !is_ours
     });
     foreign
         .map(|kind| {
