@@ -286,14 +286,14 @@ mod tests {
     fn target_names_watched_objects_only() {
         let request = Request::create(Kind::Pod, "shop", json!({ "metadata": { "name": "a" } }));
         assert_eq!(request.target().map(|t| t.key.name), Some("a".to_owned()));
-        let config_map = Resource {
+        let limits = Resource {
             group: "".into(),
             version: "v1".into(),
-            plural: "configmaps".into(),
+            plural: "limitranges".into(),
             namespaced: true,
         };
         assert_eq!(
-            Request::create_raw(config_map, "shop", json!({ "metadata": { "name": "a" } })).target(),
+            Request::create_raw(limits, "shop", json!({ "metadata": { "name": "a" } })).target(),
             None
         );
     }
