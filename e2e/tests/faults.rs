@@ -1,0 +1,233 @@
+//! What goes wrong on real machines: a registry that is away, a full disk, a damaged file, a kubelet and an API server that never come up.
+//! Each ends at the target, or with the machine as it was and words that say why.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by failing")]
+
+use std::time::Duration;
+
+use afloat_e2e::{Followed, Site, States};
+use afloat_lab::Spec;
+use serde_json::json;
+
+const TO: &str = "v1.36.3";
+const FROM: &str = "v1.35.4";
+const LONG: Duration = Duration::from_mins(15);
+const SETTLED: Duration = Duration::from_mins(4);
+
+fn single(name: &str) -> Site {
+    Site::up(&Spec::single(name), TO).unwrap()
+}
+
+fn with_a_worker(name: &str) -> Site {
+    // A workload that only this worker could run would hold the upgrade: there is no other place for it.
+    let spec = Spec {
+        workers: 1,
+        workload: false,
+        ..Spec::single(name)
+    };
+    Site::up(&spec, TO).unwrap()
+}
+
+fn nothing() -> Vec<String> {
+    Vec::new()
+}
+
+fn run(site: &Site, machine: &str, script: &str) -> String {
+    site.lab.machine(machine).unwrap().exec(["sh", "-c", script]).unwrap()
+}
+
+fn is(states: &States, node: &str, state: &str) -> bool {
+    states.get(node).is_some_and(|now| now == state)
+}
+
+fn told(followed: &Followed) -> Option<i32> {
+    println!(
+        "{}\nexit code {:?} after {:?}",
+        followed.said, followed.exit_code, followed.took
+    );
+    followed.exit_code
+}
+
+fn upgrade(site: &Site, name: &str) -> Option<i32> {
+    site.apply_upgrade(name, json!({"undoAfterSeconds": 120})).unwrap();
+    told(&site.upgrade(&[], LONG, None, |_| Ok(())).unwrap())
+}
+
+/// What a person sees who looks.
+fn look(site: &Site) -> String {
+    let seen = ["status", "explain"]
+        .map(|word| site.afloat(&[word]).unwrap())
+        .join("\n");
+    println!("{seen}");
+    seen
+}
+
+/// What was in the way is gone: the same command brings the site to the target.
+fn ends_at_the_target(site: &Site) {
+    assert_eq!(upgrade(site, "again"), Some(0), "{}", site.diagnosis());
+    site.settled(SETTLED).unwrap();
+    assert_eq!(site.left_behind(TO).unwrap(), nothing());
+}
+
+#[test]
+fn p30_a_registry_that_is_away_is_named_and_waited_for() {
+    let site = single("e2e-registry");
+    // The operator runs from the bundle's image: without it the machine has to ask.
+    let forget = "ctr -n k8s.io images ls -q | grep afloat/bundle | xargs ctr -n k8s.io images rm";
+    run(&site, "cp-1", forget);
+    site.lab.set_registry_reachable(false).unwrap();
+    site.apply_upgrade("away", json!({})).unwrap();
+    let mut seen = None;
+    let followed = site.upgrade(&[], LONG, None, |_| {
+        let explained = site.afloat(&["explain"]).unwrap_or_default();
+        if seen.is_none() && explained.contains("cannot be pulled") {
+            seen = Some(look(&site));
+            site.lab.set_registry_reachable(true)?;
+        }
+        Ok(())
+    });
+    let exit_code = told(&followed.unwrap());
+    let seen = seen.unwrap();
+    assert!(seen.contains("cp-1") && seen.contains(&site.lab.registry()), "{seen}");
+    assert_eq!(exit_code, Some(0), "{}", site.diagnosis());
+    site.settled(SETTLED).unwrap();
+    assert_eq!(site.left_behind(TO).unwrap(), nothing());
+}
+
+#[test]
+fn a_disk_that_is_full_while_files_are_brought_changes_nothing() {
+    let site = single("e2e-disk");
+    let before = site.fingerprint("cp-1").unwrap();
+    // Room for a few of the files.
+    let small = "install -d -m 700 /var/lib/afloat && mkdir /var/lib/afloat/bundle && mount -t tmpfs -o size=200m small /var/lib/afloat/bundle";
+    run(&site, "cp-1", small);
+
+    assert_eq!(upgrade(&site, "full"), Some(1), "{}", site.diagnosis());
+    let seen = look(&site);
+    assert!(
+        seen.contains("/var/lib/afloat/bundle/") && seen.contains("No space left on device"),
+        "{seen}"
+    );
+    assert_eq!(site.fingerprint("cp-1").unwrap(), before);
+    assert_eq!(site.left_behind(FROM).unwrap(), nothing());
+
+    run(&site, "cp-1", "umount /var/lib/afloat/bundle");
+    ends_at_the_target(&site);
+}
+
+#[test]
+fn k2_a_kubelet_that_was_damaged_after_it_was_brought_is_refused_and_the_worker_put_back() {
+    let site = with_a_worker("e2e-damaged");
+    let before = site.fingerprint("w-1").unwrap();
+    site.apply_upgrade("damaged", json!({})).unwrap();
+    let mut damaged = false;
+    let followed = site.upgrade(&[], LONG, None, |states| {
+        if !damaged && is(states, "w-1", "Staged") {
+            damaged = true;
+            run(&site, "w-1", "echo x >> $(find /var/lib/afloat/bundle -name kubelet)");
+        }
+        Ok(())
+    });
+    let exit_code = told(&followed.unwrap());
+    let seen = look(&site);
+    assert!(damaged && exit_code == Some(1), "{}", site.diagnosis());
+    assert!(
+        seen.contains("w-1") && seen.contains("not what the bundle promised"),
+        "{seen}"
+    );
+    assert_eq!(site.states().unwrap()["w-1"], "RolledBack");
+    assert_eq!(site.fingerprint("w-1").unwrap(), before);
+    assert_eq!(site.left_behind(TO).unwrap(), [format!("w-1 is at {FROM}")]);
+
+    ends_at_the_target(&site);
+}
+
+#[test]
+fn k2_a_worker_whose_new_kubelet_does_not_start_puts_itself_back() {
+    let site = with_a_worker("e2e-kubelet");
+    let before = site.fingerprint("w-1").unwrap();
+    let folder = "/etc/systemd/system/kubelet.service.d";
+    let refuse = format!(
+        "mkdir -p {folder} && printf '[Service]\nExecStartPre=/bin/sh -c \"! kubelet --version | grep {TO}\"\n' > {folder}/refuse.conf && systemctl daemon-reload"
+    );
+    run(&site, "w-1", &refuse);
+
+    assert_eq!(upgrade(&site, "broken"), Some(1), "{}", site.diagnosis());
+    let seen = look(&site);
+    assert!(seen.contains("w-1") && seen.contains("kubelet"), "{seen}");
+    site.settled(SETTLED).unwrap();
+    assert_eq!(site.states().unwrap()["w-1"], "RolledBack");
+    assert_eq!(site.fingerprint("w-1").unwrap(), before);
+    assert_eq!(site.left_behind(TO).unwrap(), [format!("w-1 is at {FROM}")]);
+
+    run(
+        &site,
+        "w-1",
+        &format!("rm {folder}/refuse.conf && systemctl daemon-reload"),
+    );
+    ends_at_the_target(&site);
+}
+
+#[test]
+fn k2_a_single_node_whose_new_api_server_never_comes_up_puts_itself_back() {
+    let site = single("e2e-dead-man");
+    site.kubectl(&["create", "configmap", "kept", "--from-literal=since=before"])
+        .unwrap();
+    let before = site.fingerprint("cp-1").unwrap();
+    site.apply_upgrade("broken", json!({"undoAfterSeconds": 120})).unwrap();
+    let mut broken = false;
+    let followed = site.upgrade(&[], LONG, None, |states| {
+        // Under the API server's name there is now an image that has no such program.
+        let staged = ["Staged", "Draining", "Upgrading"].map(|state| is(states, "cp-1", state));
+        if !broken && staged.contains(&true) {
+            broken = true;
+            let image = format!("registry.k8s.io/kube-apiserver:{TO}");
+            let pause = "ctr -n k8s.io images ls -q | grep /pause: | head -n 1";
+            run(
+                &site,
+                "cp-1",
+                &format!("ctr -n k8s.io images tag --force $({pause}) {image}"),
+            );
+        }
+        Ok(())
+    });
+    let exit_code = told(&followed.unwrap());
+    let seen = look(&site);
+    assert!(broken && exit_code == Some(1), "{}", site.diagnosis());
+    assert!(
+        seen.contains("did not come back within 120 seconds") && seen.contains("API server"),
+        "{seen}"
+    );
+    site.settled(SETTLED).unwrap();
+    assert_eq!(site.states().unwrap()["cp-1"], "RolledBack");
+    assert_eq!(site.fingerprint("cp-1").unwrap(), before);
+    assert_eq!(site.left_behind(FROM).unwrap(), nothing());
+    let kept = site.object(&["get", "configmap", "kept"]).unwrap();
+    assert_eq!(kept["data"]["since"], "before");
+
+    // Bringing the images once more mends it.
+    ends_at_the_target(&site);
+}
+
+#[test]
+fn k2_a_single_node_that_loses_its_power_in_the_middle_of_the_swap_goes_on_by_itself() {
+    let site = single("e2e-power");
+    site.apply_upgrade("cut", json!({})).unwrap();
+    let machine = site.lab.machine("cp-1").unwrap();
+    let journal = machine.root().join("var/lib/afloat/journal");
+    let mut cut = false;
+    let followed = site.upgrade(&[], LONG, None, |_| {
+        // Everything was ended, some of the new files are in place, nothing runs.
+        let swapping = std::fs::read_to_string(&journal).is_ok_and(|text| text.contains("puts the manifests of"));
+        if !cut && swapping {
+            cut = true;
+            machine.kill_power()?;
+            machine.start()?;
+        }
+        Ok(())
+    });
+    let exit_code = told(&followed.unwrap());
+    assert!(cut && exit_code == Some(0), "{}", site.diagnosis());
+    site.settled(SETTLED).unwrap();
+    assert_eq!(site.left_behind(TO).unwrap(), nothing());
+}
