@@ -2,6 +2,7 @@
 //! and the next turn decides from what the API server then says.
 
 mod hci;
+mod hci_objects;
 mod render;
 mod request;
 mod task;
