@@ -9,6 +9,7 @@ pub mod event;
 mod fields;
 mod go_types;
 mod normalise;
+mod place;
 pub mod quantity;
 #[cfg(test)]
 mod recorded;

@@ -7,7 +7,8 @@ use base64::alphabet::STANDARD;
 use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
 use serde_json::{Map, Number, Value};
 
-use super::go_types::{Field, GoType, GoTypes, Printed, StructType, TypeId};
+use super::go_types::{GoType, GoTypes, Printed, StructType, TypeId};
+use super::place::{Place, Step};
 use super::quantity::Quantity;
 use super::{data, quantity, time};
 
@@ -91,60 +92,6 @@ pub(super) fn reset_field(group: &str, kind: &str, object: &mut Value, name: &st
     } else {
         fields.remove(name);
     }
-}
-
-#[derive(Clone, Copy)]
-enum Step<'a> {
-    Root,
-    Field(&'a Field),
-    Key(&'a str),
-    Index(usize),
-}
-
-/// Where the pass is; rendered only when something is to be said.
-struct Place<'a> {
-    parent: Option<&'a Place<'a>>,
-    step: Step<'a>,
-}
-
-impl<'a> Place<'a> {
-    fn step(&'a self, step: Step<'a>) -> Place<'a> {
-        Place {
-            parent: Some(self),
-            step,
-        }
-    }
-
-    /// `spec.containers[0].foo`
-    fn strict_path(&self) -> String {
-        let mut path = self.parent.map(Place::strict_path).unwrap_or_default();
-        match self.step {
-            Step::Root => {}
-            Step::Index(index) => path.extend(["[", &index.to_string(), "]"]),
-            Step::Field(Field { name, .. }) => append(&mut path, name),
-            Step::Key(name) => append(&mut path, name),
-        }
-        path
-    }
-
-    /// `spec.containers.ports`: Go's own errors know no indexes and no map keys, but name embedded structs.
-    fn go_path(&self) -> String {
-        let mut path = self.parent.map(Place::go_path).unwrap_or_default();
-        if let Step::Field(field) = self.step {
-            if let Some(embedded) = &field.embedded {
-                append(&mut path, embedded);
-            }
-            append(&mut path, &field.name);
-        }
-        path
-    }
-}
-
-fn append(path: &mut String, name: &str) {
-    if !path.is_empty() {
-        path.push('.');
-    }
-    path.push_str(name);
 }
 
 struct Pass<'s> {
@@ -414,6 +361,35 @@ mod tests {
             container[key] = value.clone();
         }
         pod(&json!({"containers": [container]}))
+    }
+
+    #[test]
+    fn what_is_as_it_was_stored_is_left_and_what_was_changed_is_brought_into_form() {
+        let sent = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "labels": {}}, "spec": {"containers": [
+            {"name": "c", "image": "i", "resources": {"limits": {"cpu": "1000m", "memory": "1024Mi"}}, "ports": []},
+        ]}});
+        let mut stored = sent.clone();
+        normalise("", "v1", "Pod", &mut stored).expect("fits");
+        normalise_stored("", "v1", "Pod", &mut stored, None);
+        let mut again = stored.clone();
+        normalise("", "v1", "Pod", &mut again).expect("fits");
+        assert_eq!(again, stored, "what is stored is in form already");
+
+        let mut changed = stored.clone();
+        changed["metadata"]["labels"] = json!({});
+        changed["spec"]["containers"][0]["resources"]["limits"]["cpu"] = json!("2000m");
+        changed["spec"]["nonsense"] = json!(1);
+        let mut whole = changed.clone();
+        let unknown = normalise_changed("", "v1", "Pod", &mut changed, Some(&stored)).expect("fits");
+        assert_eq!(unknown, ["spec.nonsense"]);
+        normalise("", "v1", "Pod", &mut whole).expect("fits");
+        assert_eq!(changed, whole);
+        assert_eq!(changed["spec"]["containers"][0]["resources"]["limits"]["cpu"], "2");
+
+        // Nothing but equality with what is stored saves the work.
+        let mut odd = sent.clone();
+        normalise_changed("", "v1", "Pod", &mut odd, Some(&sent)).expect("fits");
+        assert_eq!(odd["spec"], sent["spec"]);
     }
 
     #[test]
