@@ -97,7 +97,7 @@ impl Call<'_> {
         if value == *pod.value() {
             return Ok(pod.clone());
         }
-        self.rules.settle(&mut value, None);
+        self.rules.settle(&mut value, Some(pod.value()));
         Ok(self.commit(pod.name(), value, false))
     }
 

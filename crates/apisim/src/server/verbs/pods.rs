@@ -60,7 +60,7 @@ impl Call<'_> {
         check_unbound(pod.value()).map_err(|why| ApiError::conflict_named("pods/binding", &name, &why))?;
         let mut value = pod.value().clone();
         self.assign(&mut value, &binding);
-        self.state.rules_of(&pods).settle(&mut value, None);
+        self.state.rules_of(&pods).settle(&mut value, Some(pod.value()));
         if !options.dry_run {
             let namespace = self.path.namespace.clone();
             self.state.write(&table, &namespace, &name, value);
