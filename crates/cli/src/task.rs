@@ -1,7 +1,7 @@
 //! `afloat hci …`: runs the task of a Job on its node. What a task does next is decided in the core and carried out by the operator's code;
 //! here are the connection, the host, and what a person reads in the log of the Job.
 
-use crate::args::hci::{Errand as Arguments, Work};
+use crate::args::hci::Errand as Arguments;
 use crate::cluster;
 use crate::problem::{Code, Problem};
 use crate::terminal;
@@ -13,7 +13,6 @@ use afloat_node::{paths, rancher};
 use afloat_operator::clients::Clients;
 use afloat_operator::clock::SystemClock;
 use afloat_operator::task::{self, Task, TaskConfig, TaskHost};
-use clap::ValueEnum as _;
 use jiff::Timestamp;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -64,7 +63,7 @@ impl TaskHost for OwnHost {
     fn carry_out(&self, work: HostWork) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send + '_>> {
         Box::pin(async move {
             let child = tokio::process::Command::new(&self.program)
-                .args(["hci", "host", &word_of(work)])
+                .args(["hci", "host", work.word()])
                 .stdin(Stdio::null())
                 .stdout(Stdio::piped())
                 .stderr(Stdio::piped())
@@ -83,29 +82,18 @@ impl TaskHost for OwnHost {
     }
 }
 
-fn word_of(work: HostWork) -> String {
-    let work = match work {
-        HostWork::RecoverAgent => Work::RecoverAgent,
-        HostWork::RemoveCanalConfig => Work::RemoveCanalConfig,
-        HostWork::DisableCharts => Work::DisableCharts,
-    };
-    work.to_possible_value()
-        .map(|value| value.get_name().to_owned())
-        .unwrap_or_default()
-}
-
 /// Enters the machine and does it; must come before any thread is started.
-pub fn work_on_host(work: Work) -> Result<Code, Problem> {
+pub fn work_on_host(work: HostWork) -> Result<Code, Problem> {
     let cannot = |error: &dyn std::error::Error| Problem::new(Code::Failed, error.to_string());
     enter::machine(Path::new(paths::BROUGHT)).map_err(|error| cannot(&error))?;
     carry_out(work, &mut RealHost::new("")).map_err(|error| cannot(&error))?;
     Ok(Code::Done)
 }
 
-fn carry_out(work: Work, host: &mut RealHost) -> Answer<()> {
+fn carry_out(work: HostWork, host: &mut RealHost) -> Answer<()> {
     match work {
-        Work::RecoverAgent => rancher::recover_agent(host),
-        Work::RemoveCanalConfig => rancher::remove_canal_config(host),
-        Work::DisableCharts => rancher::disable_charts(host),
+        HostWork::RecoverAgent => rancher::recover_agent(host),
+        HostWork::RemoveCanalConfig => rancher::remove_canal_config(host),
+        HostWork::DisableCharts => rancher::disable_charts(host),
     }
 }

@@ -1,6 +1,7 @@
 //! `afloat hci …`: the tasks that Jobs of a Harvester upgrade run on their node.
 
-use clap::{Args, Subcommand, ValueEnum};
+use afloat_core::hci::task::HostWork;
+use clap::{Args, Subcommand};
 
 use super::people::Place;
 
@@ -21,7 +22,7 @@ pub enum Hci {
     RestoreVm(Errand),
     /// One thing on the host itself, in a process of its own
     #[command(hide = true)]
-    Host { work: Work },
+    Host { work: HostWork },
 }
 
 #[derive(Args, Debug)]
@@ -37,11 +38,4 @@ pub struct Errand {
     pub node: String,
     #[command(flatten)]
     pub place: Place,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Work {
-    RecoverAgent,
-    RemoveCanalConfig,
-    DisableCharts,
 }

@@ -24,7 +24,8 @@ pub struct Errand {
 }
 
 /// What is done on the host itself; each can be done again without harm.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, strum::EnumString, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum HostWork {
     /// Rancher's agent is taken out of what an earlier upgrade left it in, and runs.
     RecoverAgent,
@@ -35,6 +36,11 @@ pub enum HostWork {
 }
 
 impl HostWork {
+    /// The word on the command line.
+    pub fn word(self) -> &'static str {
+        self.into()
+    }
+
     /// What a person reads about it.
     pub fn words(self) -> &'static str {
         match self {
