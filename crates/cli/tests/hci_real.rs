@@ -4,6 +4,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by failing")]
 
+mod real;
+
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -16,7 +18,6 @@ use afloat_sim::clock::{Clock, Timings};
 use afloat_sim::hci::{Ground, HciWorld, HciWorldOptions, Trouble, operator_options};
 use afloat_sim::kubelet::HealthBoard;
 use afloat_sim::tier2;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 
 /// How much quicker than life the machines are.
@@ -43,13 +44,6 @@ impl Cluster {
             plane: ControlPlane::start(&options).unwrap(),
             kubectl: paths.of("kubectl").unwrap().to_owned(),
         }
-    }
-
-    async fn client(&self) -> kube::Client {
-        let config = Kubeconfig::read_from(self.plane.kubeconfig_path()).unwrap();
-        let options = KubeConfigOptions::default();
-        let config = kube::Config::from_custom_kubeconfig(config, &options).await.unwrap();
-        kube::Client::try_from(config).unwrap()
     }
 
     fn run(&self, program: &mut Command, input: &str) -> Output {
@@ -160,7 +154,7 @@ impl Drop for Site {
 impl Site {
     async fn start(config: Value) -> Self {
         let cluster = Cluster::start();
-        let client = cluster.client().await;
+        let client = real::client(&cluster.plane).await;
         let mut ground = Ground::new(3, 10);
         ground.upgrade_config = Some(config);
         let clock = Clock::starting_at(jiff::Timestamp::now());

@@ -7,6 +7,8 @@
     reason = "a test that cannot go on says so by failing"
 )]
 
+mod real;
+
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -20,7 +22,6 @@ use afloat_sim::tier2;
 use afloat_sim::world::{Cast, Machines, World, WorldOptions};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{ListParams, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, ResourceExt as _};
 
 const TO: &str = "v1.36.3";
@@ -59,14 +60,6 @@ impl Drop for Operator {
     }
 }
 
-async fn client(plane: &ControlPlane) -> Client {
-    let config = Kubeconfig::read_from(plane.kubeconfig_path()).unwrap();
-    let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default())
-        .await
-        .unwrap();
-    Client::try_from(config).unwrap()
-}
-
 async fn phase(client: &Client) -> (Phase, String) {
     let api: Api<ClusterUpgrade> = Api::namespaced(client.clone(), tier2::HOME);
     let status = api.get("edge-1").await.unwrap().status.unwrap_or_default();
@@ -97,7 +90,7 @@ async fn definitions(client: &Client) {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operator_killed_again_and_again_upgrades_a_cluster_on_a_real_api_server() {
     let plane = ControlPlane::start(&Options::default()).unwrap();
-    let client = client(&plane).await;
+    let client = real::client(&plane).await;
     definitions(&client).await;
     let shape = Shape {
         workers: 4,
