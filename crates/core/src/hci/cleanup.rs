@@ -8,11 +8,11 @@ use afloat_api::foreign::rancher::LOCAL_NAMESPACE;
 use afloat_api::harvester::{HarvesterNodeState as State, NAMESPACE, UpgradeCondition as Is, UpgradeState};
 use afloat_api::{Reason, labels};
 
-use super::action::{HciAction, JobKind, NodeMark};
+use super::action::{HciAction, Hook, JobKind, NodeMark};
 use super::config::{self, ABORT};
 use super::rollout::{self, Ended};
 use super::turn::{Tri, Turn};
-use super::{nodes, report, waits};
+use super::{image, nodes, report, waits};
 use crate::view::{Key, Node, NodeName, Target, WorkloadKind};
 
 /// Charts that fleet has to leave alone while the manifests are applied.
@@ -157,13 +157,27 @@ pub fn succeeded(turn: &mut Turn<'_>) {
         return;
     }
     if !swept(turn) {
-        return;
+        return owed(turn);
     }
     if tidy(turn) {
         let report = report::of(turn);
         turn.set(Is::Completed, Tri::True, "", &report);
         turn.tell(false, Reason::Succeeded, &report);
         close(turn);
+    }
+}
+
+/// Rancher waits for the answer about a node that is done, also where the write of it was lost with whoever made it: nobody looks at
+/// such a node any more once all are done.
+fn owed(turn: &mut Turn<'_>) {
+    if !turn.status().single_node.is_empty() {
+        return;
+    }
+    let view = turn.view;
+    for node in view.nodes.values() {
+        if turn.node_state(node.name.as_str()) == Some(State::Succeeded) {
+            nodes::answer(turn, node, Hook::PostDrain);
+        }
     }
 }
 
@@ -216,13 +230,32 @@ pub fn start_vms(turn: &mut Turn<'_>, node: &NodeName) -> bool {
             turn.create_job(JobKind::RestoreVm, Some(node));
             true
         }
+        // The Job had looked at a cluster of the past.
+        Some(job) if job.complete && waits_to_start(turn, node) => {
+            let job = job.target.clone();
+            turn.first(HciAction::DeleteJob { job });
+            true
+        }
         Some(job) => !job.complete && job.failed.is_none(),
     }
+}
+
+/// Somebody on record for a node still bears the note of the task that stopped it, and is off.
+fn waits_to_start(turn: &Turn<'_>, node: &NodeName) -> bool {
+    let list = turn.view.hci.restore_lists.get(&nodes::restore_list(turn));
+    let names = list.and_then(|list| list.nodes.get(node.as_str()));
+    let off = |name: &String| {
+        let (namespace, name) = name.split_once('/').unwrap_or_default();
+        let vm = turn.view.hci.vms.get(&Key::new(namespace, name));
+        vm.is_some_and(|vm| vm.run_before.is_some() && vm.run.is_off())
+    };
+    names.into_iter().flatten().any(off)
 }
 
 /// Puts everything back, whether or not it was changed by this turn's upgrade in the end. Whether nothing is left to do.
 fn tidy(turn: &mut Turn<'_>) -> bool {
     let ended = how_far(turn);
+    owed(turn);
     let nodes: Vec<Arc<Node>> = turn.view.nodes.values().cloned().collect();
     let mut starting = false;
     for node in &nodes {
@@ -240,7 +273,8 @@ fn tidy(turn: &mut Turn<'_>) -> bool {
                 });
             }
         }
-        if turn.job(JobKind::PreDrain, Some(&node.name)).is_some() {
+        let emptied = [JobKind::PreDrain, JobKind::SingleNodeUpgrade];
+        if emptied.iter().any(|kind| turn.job(*kind, Some(&node.name)).is_some()) {
             untaint(turn, node);
         }
     }
@@ -295,6 +329,22 @@ fn unserve(turn: &mut Turn<'_>) {
     }
 }
 
+/// Work on a node that ended well and did not bring it to the target is done again, or it would fail at once for the same reason.
+fn undo_in_vain(turn: &mut Turn<'_>, name: &NodeName) {
+    let (Some(node), Some(release)) = (turn.view.nodes.get(name), image::release(turn)) else {
+        return;
+    };
+    if waits::at_target(node, &release).is_ok() {
+        return;
+    }
+    for kind in [JobKind::PostDrain, JobKind::SingleNodeUpgrade] {
+        if let Some(job) = turn.job(kind, Some(name)).filter(|job| job.complete) {
+            let job = job.target.clone();
+            turn.first(HciAction::DeleteJob { job });
+        }
+    }
+}
+
 /// Goes on where the upgrade stopped: what is done stays done, what failed is tried once more.
 fn again(turn: &mut Turn<'_>) {
     for kind in [Is::ImageReady, Is::RepoReady] {
@@ -314,6 +364,7 @@ fn again(turn: &mut Turn<'_>) {
         .collect();
     let prepared = turn.condition(Is::NodesPrepared) == Some(Tri::True);
     for node in failed {
+        undo_in_vain(turn, &NodeName::from(node.as_str()));
         if !prepared {
             turn.status_mut().node_statuses.remove(&node);
         } else if answered(turn, &node) {
@@ -323,12 +374,18 @@ fn again(turn: &mut Turn<'_>) {
         }
     }
     let uid = turn.target.uid.clone();
-    let jobs = turn
-        .view
-        .hci
-        .jobs
-        .values()
-        .filter(|job| job.upgrade_uid.as_ref() == Some(&uid) && job.failed.is_some());
+    // Whoever was started again when it stopped is stopped once more when the node has its turn, and has to be started once more.
+    let started = |key: &Key| {
+        let mut nodes = turn.view.nodes.keys();
+        nodes.any(|node| {
+            let undone = turn.node_state(node.as_str()) != Some(State::Succeeded);
+            undone && *key == turn.job_key(JobKind::RestoreVm, Some(node))
+        })
+    };
+    let jobs = turn.view.hci.jobs.values().filter(|job| {
+        let ours = job.upgrade_uid.as_ref() == Some(&uid);
+        ours && (job.failed.is_some() || started(&job.target.key))
+    });
     for job in jobs.map(|job| job.target.clone()).collect::<Vec<_>>() {
         turn.first(HciAction::DeleteJob { job });
     }

@@ -61,16 +61,22 @@ fn preloading(turn: &mut Turn<'_>, node: &NodeName) -> bool {
         Some(job) => {
             let failed = job.failed.is_some();
             if failed {
-                job_failed(turn, node, &job);
+                job_failed(turn, node, &job, "");
             }
             !failed
         }
     }
 }
 
-fn job_failed(turn: &mut Turn<'_>, node: &NodeName, job: &Seen<Job>) {
+/// What the node still waited for is said too: the Job controller knows only that the Job took too long, or failed too often.
+fn job_failed(turn: &mut Turn<'_>, node: &NodeName, job: &Seen<Job>, waited: &str) {
     let why = job.failed.as_deref().unwrap_or_default();
-    let message = format!("job/{} failed: {why}", job.target.key.name);
+    let waited = if waited.is_empty() {
+        String::new()
+    } else {
+        format!("; in the end it {waited}")
+    };
+    let message = format!("job/{} failed: {why}{waited}", job.target.key.name);
     node_failed(turn, node, Reason::StepFailed, &message);
 }
 
@@ -195,7 +201,7 @@ fn before_its_turn(turn: &mut Turn<'_>, node: &Node) {
         return;
     }
     turn.set_node(name, State::PreDraining, "", "");
-    if !turn.job_in_the_way(JobKind::PreDrain, Some(&node.name)) {
+    if turn.job_missing(JobKind::PreDrain, &node.name) {
         turn.create_job(JobKind::PreDrain, Some(&node.name));
     }
 }
@@ -259,11 +265,15 @@ fn pre_draining(turn: &mut Turn<'_>, node: &Node) {
     match turn.job(JobKind::PreDrain, Some(&node.name)) {
         None if turn.job_in_the_way(JobKind::PreDrain, Some(&node.name)) => {}
         None => turn.create_job(JobKind::PreDrain, Some(&node.name)),
+        Some(job) if job.complete && !vms::left(turn.view, &node.name) => empty_again(turn, node, &job),
         Some(job) if job.complete => {
             turn.set_node(name, State::PreDrained, "", "");
             answer(turn, node, Hook::PreDrain);
         }
-        Some(job) if job.failed.is_some() => job_failed(turn, &node.name, &job),
+        Some(job) if job.failed.is_some() => {
+            let (_, waited) = waits::emptying(turn.view, node);
+            job_failed(turn, &node.name, &job, &waited);
+        }
         Some(_) => {
             // Who came to be bound since. Other nodes that are away for a moment are no reason to stop anybody.
             let mut bound = vms::bound(turn.view, &node.name);
@@ -275,8 +285,17 @@ fn pre_draining(turn: &mut Turn<'_>, node: &Node) {
     }
 }
 
+/// Somebody is on a node whose Job has ended: they came back since, or the Job had looked at a cluster of the past. Rancher's drain would
+/// take them away, so the node is emptied once more.
+fn empty_again(turn: &mut Turn<'_>, node: &Node, job: &Seen<Job>) {
+    let (reason, message) = waits::emptying(turn.view, node);
+    turn.set_node(node.name.as_str(), State::PreDraining, reason, &message);
+    let job = job.target.clone();
+    turn.first(HciAction::DeleteJob { job });
+}
+
 /// Copies Rancher's question into our answer, where it is not there.
-fn answer(turn: &mut Turn<'_>, node: &Node, hook: Hook) {
+pub fn answer(turn: &mut Turn<'_>, node: &Node, hook: Hook) {
     let Some(plan) = turn.view.hci.plan_of(&node.name) else {
         return;
     };
@@ -293,15 +312,17 @@ fn answer(turn: &mut Turn<'_>, node: &Node, hook: Hook) {
 /// Rancher drains the node and upgrades RKE2.
 fn pre_drained(turn: &mut Turn<'_>, node: &Node) {
     let name = node.name.as_str();
+    let plan = turn.view.hci.plan_of(&node.name);
+    let (again, asked) = plan.map_or((false, false), |plan| (plan.asks_pre_drain(), plan.asks_post_drain()));
+    if let Some(job) = turn.job(JobKind::PreDrain, Some(&node.name)).filter(|_| again)
+        && !vms::left(turn.view, &node.name)
+    {
+        return empty_again(turn, node, &job);
+    }
     answer(turn, node, Hook::PreDrain);
-    let asked = turn
-        .view
-        .hci
-        .plan_of(&node.name)
-        .is_some_and(|plan| plan.asks_post_drain());
     if asked {
         turn.set_node(name, State::PostDraining, "", "");
-        if !turn.job_in_the_way(JobKind::PostDrain, Some(&node.name)) {
+        if turn.job_missing(JobKind::PostDrain, &node.name) {
             turn.create_job(JobKind::PostDrain, Some(&node.name));
         }
         return;
@@ -315,7 +336,7 @@ fn post_draining(turn: &mut Turn<'_>, node: &Node) {
         None if turn.job_in_the_way(JobKind::PostDrain, Some(&node.name)) => {}
         None => turn.create_job(JobKind::PostDrain, Some(&node.name)),
         Some(job) if job.complete => changed(turn, node),
-        Some(job) if job.failed.is_some() => job_failed(turn, &node.name, &job),
+        Some(job) if job.failed.is_some() => job_failed(turn, &node.name, &job, ""),
         Some(_) => {}
     }
 }
@@ -423,7 +444,10 @@ fn alone(turn: &mut Turn<'_>, name: &NodeName) {
         None if turn.job_in_the_way(JobKind::SingleNodeUpgrade, Some(name)) => {}
         None => turn.create_job(JobKind::SingleNodeUpgrade, Some(name)),
         Some(job) if job.complete => changed(turn, &node),
-        Some(job) if job.failed.is_some() => job_failed(turn, name, &job),
+        Some(job) if job.failed.is_some() => {
+            let waited = volumes::holding(turn.view, name).map_or_else(String::new, |text| format!("waits for {text}"));
+            job_failed(turn, name, &job, &waited);
+        }
         Some(_) => {
             let holding = volumes::holding(turn.view, name).unwrap_or_default();
             turn.set_node(

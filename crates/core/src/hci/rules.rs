@@ -143,7 +143,9 @@ fn answer(view: &View, secret: &Target, hook: Hook) -> Result<(), Violation> {
         let job = view.hci.jobs.get(&Key::new(harvester::NAMESPACE, &name));
         job.is_some_and(|job| job.complete && job.upgrade_uid.as_ref() == Some(&upgrade.target.uid))
     });
-    if done {
+    if done && hook == Hook::PreDrain && !vms::left(view, &node) {
+        broken(3, format!("{node} would be drained with virtual machines on it"))
+    } else if done {
         Ok(())
     } else {
         broken(5, format!("the {} Job of {node} has not ended well", kind.word()))

@@ -249,6 +249,11 @@ impl<'a> Turn<'a> {
         self.view.hci.jobs.contains_key(&self.job_key(kind, node)) && self.job(kind, node).is_none()
     }
 
+    /// There is no Job of that name, of this upgrade or of another.
+    pub fn job_missing(&self, kind: JobKind, node: &NodeName) -> bool {
+        !self.view.hci.jobs.contains_key(&self.job_key(kind, Some(node)))
+    }
+
     /// Has a Job made, after the Upgrade was written.
     pub fn create_job(&mut self, kind: JobKind, node: Option<&NodeName>) {
         let key = self.job_key(kind, node);

@@ -91,6 +91,11 @@ pub fn all_bound(view: &View) -> Vec<Bound> {
     view.nodes.keys().flat_map(|node| bound(view, node)).collect()
 }
 
+/// Whether everybody has left a node.
+pub fn left(view: &View, node: &NodeName) -> bool {
+    view.hci.vmis_on(node).all(|vmi| vmi.of_upgrade)
+}
+
 /// Whether virtual machines may move to a node now.
 fn takes_vms(node: &Node) -> bool {
     let kept_away = |taint: &crate::view::Taint| {

@@ -119,6 +119,56 @@ fn a_node_whose_job_failed_is_tried_again_from_where_rancher_is() {
 }
 
 #[test]
+fn a_single_node_is_open_to_virtual_machines_again_even_if_the_first_try_of_that_was_lost() {
+    let mut world = World::new(1);
+    world.one_by_one = true;
+    world.start();
+    world.reach_nodes();
+    world.taint("node-1");
+    world.change_node("node-1", |node| {
+        node.kubelet_version = super::world::NEW_RKE2.parse().ok();
+        node.os_image = super::world::NEW_OS.into();
+    });
+    world.complete(JobKind::SingleNodeUpgrade, Some("node-1"));
+    world.clean_up();
+    assert_eq!(world.condition("Completed").0, "True");
+    world.assert_nothing_left();
+}
+
+#[test]
+fn a_node_that_booted_the_old_system_is_worked_on_again_after_a_resume_unless_it_is_at_the_target_by_then() {
+    for mended in [false, true] {
+        let mut world = in_state("Waiting Reboot");
+        world.boots("node-1", super::world::OLD_OS);
+        world.pass(61);
+        world.settle();
+        assert_eq!(world.condition("Completed").0, "False", "{mended}");
+        if mended {
+            world.boots("node-1", super::world::NEW_OS);
+        }
+        world.annotate("afloat.dev/wish", "resume");
+        world.settle();
+        let state = if mended { "Succeeded" } else { "Post-draining" };
+        assert_eq!(world.state("node-1"), state);
+    }
+}
+
+#[test]
+fn a_job_before_the_drain_that_took_too_long_says_what_it_waited_for() {
+    let mut world = World::new(3);
+    world.add_vm("stays", "node-1", |_| {});
+    world.start();
+    world.reach_nodes();
+    world.rancher_asks("node-1");
+    let deadline = "Job was active longer than specified deadline";
+    world.fail(JobKind::PreDrain, Some("node-1"), deadline);
+    let told = world.condition("Completed").1;
+    for words in [deadline, "in the end it waits for virtual machines", "stays"] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+}
+
+#[test]
 fn a_job_deleted_by_hand_is_made_again() {
     let mut world = in_state("Pre-draining");
     world
@@ -134,10 +184,9 @@ fn a_job_deleted_by_hand_is_made_again() {
 fn a_crash_after_any_write_leads_to_the_same_end() {
     // Each decision is carried out only up to its first action before the next is made.
     let mut world = World::new(3);
+    world.one_by_one = true;
     world.start();
-    world.settle_one_by_one();
-    world.preload();
-    world.complete(JobKind::ApplyManifests, None);
+    world.reach_nodes();
     for node in ["node-1", "node-2", "node-3"] {
         world.take_through(node);
     }

@@ -7,7 +7,7 @@ use afloat_api::labels;
 
 use super::world::World;
 use crate::hci::action::{HciAction, JobKind};
-use crate::hci::view::{HciObject, Migration, Vmi};
+use crate::hci::view::{HciObject, Migration, Run, Vm, Vmi};
 use crate::hci::vms::bound;
 use crate::view::{NodeName, Operator, PodBudget, Requirement, Revision, Selector};
 
@@ -117,6 +117,68 @@ fn h22_stopped_machines_are_started_again_where_the_setting_says_so_and_named_wh
             "{report}"
         );
     }
+}
+
+#[test]
+fn h22_whoever_is_stopped_again_after_a_resume_is_started_again_too() {
+    let mut world = World::new(3);
+    world.setting(r#"{"imagePreloadOption":{"strategy":{"type":"skip"}},"restoreVM":true}"#);
+    world.add_vm("bound", "node-1", |vmi| vmi.host_devices = true);
+    world.start();
+    world.reach_nodes();
+    world.rancher_asks("node-1");
+    world.annotate("afloat.dev/abort", "true");
+    world.settle();
+    world.complete(JobKind::RestoreVm, Some("node-1"));
+    assert_eq!(world.condition("Completed").0, "False");
+    world.annotate("afloat.dev/wish", "resume");
+    world.settle();
+    assert!(
+        !world.has_job(JobKind::RestoreVm, Some("node-1")),
+        "it would count as done for the second time too"
+    );
+}
+
+#[test]
+fn h46_rancher_is_not_answered_while_somebody_is_on_the_node_whatever_the_job_says() {
+    let mut world = World::new(3);
+    world.add_vm("late", "node-1", |_| {});
+    world.start();
+    world.reach_nodes();
+    world.rancher_asks("node-1");
+    world.complete(JobKind::PreDrain, Some("node-1"));
+    assert_eq!(world.state("node-1"), "Pre-draining");
+    assert_eq!(world.plan("node-1").pre_hook, None);
+    assert!(world.has_job(JobKind::PreDrain, Some("node-1")), "it is made anew");
+    world.remove_vmi("late");
+    world.complete(JobKind::PreDrain, Some("node-1"));
+    assert_eq!(world.state("node-1"), "Pre-drained");
+    assert!(world.plan("node-1").pre_hook.is_some());
+}
+
+#[test]
+fn h22_a_job_that_started_nobody_who_bears_its_note_is_made_anew() {
+    let mut world = World::new(3);
+    world.setting(r#"{"imagePreloadOption":{"strategy":{"type":"skip"}},"restoreVM":true}"#);
+    world.add_vm("bound", "node-1", |vmi| vmi.host_devices = true);
+    world.start();
+    world.reach_nodes();
+    world.rancher_asks("node-1");
+    world.remove_vmi("bound");
+    let stopped = |before: Option<Run>| Vm {
+        run: Run::Strategy("Halted".into()),
+        run_before: before,
+        ..Vm::default()
+    };
+    let before = Some(Run::Strategy("Always".into()));
+    world.take("shop", "bound", stopped(before), HciObject::Vm);
+    world.finish("node-1");
+    let key = World::job_key(JobKind::RestoreVm, Some("node-1"));
+    world.complete(JobKind::RestoreVm, Some("node-1"));
+    assert!(!world.view.hci.jobs[&key].complete, "the first one had not seen it");
+    world.take("shop", "bound", stopped(None), HciObject::Vm);
+    world.complete(JobKind::RestoreVm, Some("node-1"));
+    assert!(world.view.hci.jobs[&key].complete);
 }
 
 #[test]

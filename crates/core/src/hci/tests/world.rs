@@ -33,6 +33,8 @@ pub struct World {
     pub revision: u64,
     pub done: Vec<HciAction>,
     pub events: Vec<Event>,
+    /// Only the first write of each decision is carried out, as if the process ended after it.
+    pub one_by_one: bool,
 }
 
 pub fn name(number: usize) -> String {
@@ -48,6 +50,7 @@ impl World {
             revision: 100,
             done: Vec::new(),
             events: Vec::new(),
+            one_by_one: false,
         };
         world.view.hci.image = Arc::from("afloat:test");
         for number in 1..=count {
@@ -258,31 +261,20 @@ impl World {
 
     /// Decides and carries out until nothing is left to do but wait.
     pub fn settle(&mut self) {
-        for _ in 0..200 {
+        let most = if self.one_by_one { 1 } else { usize::MAX };
+        for _ in 0..400 {
             let decision = self.decide();
             self.events.extend(decision.events);
             if decision.actions.is_empty() {
                 return;
             }
-            for action in decision.actions {
+            for action in decision.actions.into_iter().take(most) {
                 let Action::Hci(action) = action else {
                     panic!("not of an upgrade of Harvester: {action:?}");
                 };
                 self.carry_out(&action);
                 self.done.push(*action);
             }
-        }
-        panic!("no rest: {:?}", self.decide().actions);
-    }
-
-    /// The same, as if the process ended after each write.
-    pub fn settle_one_by_one(&mut self) {
-        for _ in 0..400 {
-            let Some(Action::Hci(action)) = self.decide().actions.into_iter().next() else {
-                return;
-            };
-            self.carry_out(&action);
-            self.done.push(*action);
         }
         panic!("no rest: {:?}", self.decide().actions);
     }
