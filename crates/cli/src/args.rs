@@ -8,6 +8,7 @@ pub mod repo;
 
 use afloat_sim::hci::HciScenario;
 use afloat_sim::scenario::Scenario;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -143,7 +144,7 @@ pub struct Sandbox {
     #[arg(long, value_name = "FAULT", value_enum, value_delimiter = ',')]
     pub faults: Vec<crate::sandbox::upgrade::Fault>,
     /// The kind of cluster to make
-    #[arg(long, value_name = "NAME", default_value = "default", value_parser = scenario)]
+    #[arg(long, value_name = "NAME", default_value = "default", value_parser = scenario(), hide_possible_values = true)]
     pub scenario: SandboxScenario,
     /// List the scenarios and end
     #[arg(long)]
@@ -181,7 +182,7 @@ pub enum SandboxScenario {
 impl SandboxScenario {
     pub fn all() -> impl Iterator<Item = Self> {
         let kubeadm = Scenario::ALL.iter().copied().map(Self::Kubeadm);
-        kubeadm.chain(HciScenario::ALL.iter().copied().map(Self::Harvester))
+        kubeadm.chain(HciScenario::all().map(Self::Harvester))
     }
 
     pub fn name(self) -> &'static str {
@@ -199,13 +200,15 @@ impl SandboxScenario {
     }
 }
 
-fn scenario(text: &str) -> Result<SandboxScenario, String> {
-    SandboxScenario::all()
-        .find(|scenario| scenario.name() == text)
-        .ok_or_else(|| {
-            let names: Vec<&str> = SandboxScenario::all().map(SandboxScenario::name).collect();
-            format!("there is no such scenario; choose one of {}", names.join(", "))
-        })
+/// Reads the name of a scenario; shells complete it.
+fn scenario() -> impl TypedValueParser<Value = SandboxScenario> {
+    let value = |scenario: SandboxScenario| PossibleValue::new(scenario.name()).help(scenario.summary());
+    let named = |name: String| {
+        SandboxScenario::all()
+            .find(|scenario| scenario.name() == name)
+            .ok_or("no such scenario")
+    };
+    PossibleValuesParser::new(SandboxScenario::all().map(value)).try_map(named)
 }
 
 fn nodes(text: &str) -> Result<(u32, u32), String> {

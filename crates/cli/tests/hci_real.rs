@@ -163,6 +163,8 @@ impl Site {
             clock,
             timings: Timings::default().faster(SPEED),
             trouble: Trouble::default(),
+            people: Vec::new(),
+            task_client: None,
         };
         for definition in afloat_api::crds::own() {
             let text = serde_json::to_string(&definition).unwrap();
@@ -171,7 +173,7 @@ impl Site {
         let world = HciWorld::start(client.clone(), &ground, options).await.unwrap();
         tier2::lay_ground(&client, "v1.33.5", &[]).await.unwrap();
         let config = OperatorConfig {
-            hci: operator_options(&ground),
+            hci: operator_options(&ground, &Trouble::default()),
             ..tier2::operator(client, clock, HealthBoard::default(), "afloat-1")
         };
         Self {
@@ -237,7 +239,8 @@ async fn h6_h7_h22_h46_three_nodes_on_a_real_api_server_with_kubectl_as_the_pers
     for vm in &site.ground.vms {
         let same = before.get(&vm.name) == after.get(&vm.name);
         assert_eq!(
-            same, !vm.host_device,
+            same,
+            vm.bound.is_none(),
             "{}: moved without being stopped, unless bound",
             vm.name
         );

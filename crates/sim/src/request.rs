@@ -131,6 +131,21 @@ impl Request {
         }
     }
 
+    /// Asks for a pod to go, as its budgets allow, after `grace` seconds.
+    pub fn evict(meta: &ObjectMeta, grace: i64) -> Self {
+        let body = json!({
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": { "name": meta.name, "namespace": meta.namespace },
+            "deleteOptions": { "gracePeriodSeconds": grace, "preconditions": { "uid": meta.uid } },
+        });
+        Self {
+            subresource: Some("eviction"),
+            body: Some(body),
+            ..Self::new(Verb::Create, Kind::Pod.resource(), namespace(meta), name(meta))
+        }
+    }
+
     /// Marks the request as one whose refusal matters to nobody.
     #[must_use]
     pub fn best_effort(mut self) -> Self {

@@ -9,6 +9,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use afloat_sim::hci::HciScenario;
+use afloat_trials::hci;
 use afloat_trials::trial::{self, Outcome};
 use clap::Parser;
 
@@ -33,13 +35,41 @@ struct Args {
     /// Processes at once; as many as processors where left out
     #[arg(long)]
     jobs: Option<usize>,
+    /// Harvester-like clusters, instead of those of kubeadm
+    #[arg(long)]
+    hci: bool,
+    /// With --hci: this scenario, instead of one that the seed chooses
+    #[arg(long, requires = "hci", value_parser = scenario)]
+    scenario: Option<HciScenario>,
+    /// With --scenario: no storm, but a crash of the operator and the tasks after this one write
+    #[arg(long, requires = "scenario", conflicts_with = "seed")]
+    crash: Option<u64>,
+    /// With --scenario: such a crash after every write, each in a process of its own
+    #[arg(long, requires = "scenario", conflicts_with_all = ["seed", "crash"])]
+    systematic: bool,
+}
+
+fn scenario(name: &str) -> Result<HciScenario, String> {
+    let names = || HciScenario::all().map(HciScenario::name).collect::<Vec<_>>().join(", ");
+    HciScenario::named(name).ok_or_else(|| format!("there is no such scenario; choose one of {}", names()))
+}
+
+impl Args {
+    /// What a process that tries one seed has to be told besides.
+    fn rest(&self) -> Vec<&'static str> {
+        let named = self.scenario.map(|scenario| ["--scenario", scenario.name()]);
+        let hci = self.hci.then_some("--hci");
+        hci.into_iter().chain(named.into_iter().flatten()).collect()
+    }
 }
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    match args.seed {
-        Some(seed) => one(seed, args.trace),
-        None => many(&args),
+    match (args.seed, args.crash) {
+        (Some(seed), _) => one(seed, &args),
+        (None, Some(after)) => crash(after, &args),
+        (None, None) if args.systematic => systematic(&args),
+        (None, None) => many(&args, "seed", args.from..args.from + args.seeds),
     }
 }
 
@@ -47,28 +77,94 @@ fn say(line: &str) {
     let _ = writeln!(std::io::stdout().lock(), "{line}");
 }
 
-fn one(seed: u64, trace: bool) -> ExitCode {
+/// Everything that is drawn follows from the seed, and time passes as quickly as it can.
+fn paused(seed: u64) -> std::io::Result<tokio::runtime::Runtime> {
     entropy::seed(seed);
     // Back-off draws its jitter from here, which otherwise begins with the time of day.
     fastrand::seed(seed);
-    let runtime = tokio::runtime::Builder::new_current_thread()
+    tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
-        .build();
-    let outcome = match runtime {
-        Ok(runtime) => runtime.block_on(trial::run(seed, trace)),
+        .build()
+}
+
+fn one(seed: u64, args: &Args) -> ExitCode {
+    let runtime = match paused(seed) {
+        Ok(runtime) => runtime,
         Err(error) => {
             say(&format!("seed {seed}: no runtime: {error}"));
             return ExitCode::FAILURE;
         }
     };
-    match outcome {
-        Ok(outcome) => told(seed, &outcome),
+    let outcome = if args.hci {
+        let outcome = runtime.block_on(hci::trial::run(seed, args.scenario));
+        outcome.map(|outcome| told_hci(seed, args, &outcome))
+    } else {
+        let outcome = runtime.block_on(trial::run(seed, args.trace));
+        outcome.map(|outcome| told(seed, &outcome))
+    };
+    outcome.unwrap_or_else(|error| {
+        say(&format!("seed {seed} BROKEN the trial itself: {error}"));
+        ExitCode::FAILURE
+    })
+}
+
+/// Runs the scenario with a crash after a write; without any where it is 0.
+fn crashed(after: u64, args: &Args) -> Result<hci::crash::Outcome, String> {
+    let scenario = args.scenario.ok_or("there is no scenario")?;
+    let runtime = paused(after).map_err(|error| format!("no runtime: {error}"))?;
+    let outcome = runtime.block_on(hci::crash::run(scenario, after));
+    outcome.map_err(|error| format!("the trial itself: {error}"))
+}
+
+fn crash(after: u64, args: &Args) -> ExitCode {
+    match crashed(after, args) {
+        Ok(outcome) if outcome.broken.is_empty() => {
+            say(&format!("held with a crash after write {after}: {}", outcome.crashed));
+            ExitCode::SUCCESS
+        }
+        Ok(outcome) => {
+            let repeat = format!("repeat: make trials ARGS=\"{} --crash {after}\"", args.rest().join(" "));
+            say(&format!("BROKEN\n  {}\n  {repeat}", outcome.broken.join("\n  ")));
+            ExitCode::FAILURE
+        }
         Err(error) => {
-            say(&format!("seed {seed} BROKEN the trial itself: {error}"));
+            say(&format!("BROKEN {error}"));
             ExitCode::FAILURE
         }
     }
+}
+
+fn systematic(args: &Args) -> ExitCode {
+    match crashed(0, args) {
+        Ok(outcome) => many(args, "crash", 1..outcome.writes + 1),
+        Err(error) => {
+            say(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn told_hci(seed: u64, args: &Args, outcome: &hci::trial::Outcome) -> ExitCode {
+    let held = outcome.broken.is_empty();
+    say(&format!(
+        "seed {seed} {} after {} s, {} writes ({})",
+        if held { "held" } else { "BROKEN" },
+        outcome.took.as_secs(),
+        outcome.writes,
+        outcome.chosen,
+    ));
+    for broken in &outcome.broken {
+        say(&format!("  {broken}"));
+    }
+    if held {
+        return ExitCode::SUCCESS;
+    }
+    say(&format!(
+        "  repeat: make trials SEED={seed} ARGS=\"{}\"",
+        args.rest().join(" ")
+    ));
+    ExitCode::FAILURE
 }
 
 fn told(seed: u64, outcome: &Outcome) -> ExitCode {
@@ -96,7 +192,8 @@ fn told(seed: u64, outcome: &Outcome) -> ExitCode {
     }
 }
 
-fn many(args: &Args) -> ExitCode {
+/// Tries every number of a range, each in a process of its own that is told it by this flag.
+fn many(args: &Args, flag: &str, range: std::ops::Range<u64>) -> ExitCode {
     let begun = Instant::now();
     let program = match std::env::current_exe() {
         Ok(program) => program,
@@ -105,8 +202,7 @@ fn many(args: &Args) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let next = AtomicU64::new(args.from);
-    let end = args.from + args.seeds;
+    let next = AtomicU64::new(range.start);
     let broken = Mutex::new(Vec::new());
     let jobs = args
         .jobs
@@ -117,11 +213,14 @@ fn many(args: &Args) -> ExitCode {
             scope.spawn(|| {
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= end {
+                    if seed >= range.end {
                         return;
                     }
-                    let run = Command::new(&program).args(["--seed", &seed.to_string()]).output();
-                    if let Some(text) = failed(seed, run) {
+                    let run = Command::new(&program)
+                        .args([format!("--{flag}"), seed.to_string()])
+                        .args(args.rest())
+                        .output();
+                    if let Some(text) = failed(flag, seed, run) {
                         say(&text);
                         broken
                             .lock()
@@ -133,11 +232,10 @@ fn many(args: &Args) -> ExitCode {
         }
     });
     let broken = broken.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let seconds = begun.elapsed().as_secs_f64();
+    let (seconds, tried) = (begun.elapsed().as_secs_f64(), range.end - range.start);
     say(&format!(
-        "{} seeds in {seconds:.0} s, {:.1} a second, {} broken",
-        args.seeds,
-        f64::from(u32::try_from(args.seeds).unwrap_or(u32::MAX)) / seconds,
+        "{tried} tried ({flag}) in {seconds:.0} s, {:.1} a second, {} broken",
+        f64::from(u32::try_from(tried).unwrap_or(u32::MAX)) / seconds,
         broken.len()
     ));
     if broken.is_empty() {
@@ -148,17 +246,17 @@ fn many(args: &Args) -> ExitCode {
 }
 
 /// What a process that failed had to say.
-fn failed(seed: u64, run: std::io::Result<Output>) -> Option<String> {
+fn failed(flag: &str, seed: u64, run: std::io::Result<Output>) -> Option<String> {
     match run {
         Ok(output) if output.status.success() => None,
         Ok(output) => {
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
             Some(format!(
-                "seed {seed}: {}\n{}",
+                "{flag} {seed}: {}\n{}",
                 text(&output.stdout),
                 text(&output.stderr)
             ))
         }
-        Err(error) => Some(format!("seed {seed} could not be tried: {error}")),
+        Err(error) => Some(format!("{flag} {seed} could not be tried: {error}")),
     }
 }

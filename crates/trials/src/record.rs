@@ -14,6 +14,8 @@ use afloat_sim::clock::Clock;
 use afloat_sim::tier2::HOME;
 use serde_json::Value;
 
+use crate::weather::Hears;
+
 /// Writes that are not about the upgrade: who leads, and what is told about it.
 const BESIDE: [&str; 2] = ["leases", "events"];
 
@@ -97,30 +99,6 @@ impl Record {
         self.memory().broken.push(what);
     }
 
-    /// The operator asked for something, and the server does it.
-    pub(crate) fn asked(&self, request: &RequestInfo<'_>) {
-        let mut memory = self.memory();
-        memory.asked += 1;
-        let plural = request.resource.plural.as_str();
-        let reads = matches!(request.verb, Verb::Get | Verb::List | Verb::Watch);
-        if reads || BESIDE.contains(&plural) {
-            return;
-        }
-        memory.writes_asked += 1;
-        if plural != "pods" {
-            return;
-        }
-        if request.subresource == "eviction" {
-            memory.evictions += 1;
-        } else if request.verb == Verb::Delete && request.namespace != HOME {
-            let what = format!(
-                "rule 8: pod {}/{} is deleted past its budgets",
-                request.namespace, request.name
-            );
-            memory.broken.push(what);
-        }
-    }
-
     fn node_written(&self, memory: &mut Memory, name: &str, node: &Value) {
         let now = machine(node);
         let before = memory.nodes.insert(name.to_owned(), now.clone()).unwrap_or_default();
@@ -176,6 +154,32 @@ impl Record {
         let memory = self.memory();
         let version = |(name, machine): (&String, &Machine)| (name.clone(), machine.version.clone());
         memory.nodes.iter().map(version).collect()
+    }
+}
+
+impl Hears for Record {
+    /// The operator asked for something, and the server does it.
+    fn asked(&self, request: &RequestInfo<'_>) {
+        let mut memory = self.memory();
+        memory.asked += 1;
+        let plural = request.resource.plural.as_str();
+        let reads = matches!(request.verb, Verb::Get | Verb::List | Verb::Watch);
+        if reads || BESIDE.contains(&plural) {
+            return;
+        }
+        memory.writes_asked += 1;
+        if plural != "pods" {
+            return;
+        }
+        if request.subresource == "eviction" {
+            memory.evictions += 1;
+        } else if request.verb == Verb::Delete && request.namespace != HOME {
+            let what = format!(
+                "rule 8: pod {}/{} is deleted past its budgets",
+                request.namespace, request.name
+            );
+            memory.broken.push(what);
+        }
     }
 }
 

@@ -76,7 +76,7 @@ pub async fn run(seed: u64, keep_trace: bool) -> Result<Outcome, PlayError> {
     let record = Arc::new(Record::new(play.clock, keep_trace, budget, FROM));
     let nodes = names(&play).await?;
     let storm = fastrand::Rng::with_seed(rng.u64(..));
-    let weather = Arc::new(Weather::new(rates, storm, play.health(), Arc::clone(&record)));
+    let weather = Arc::new(Weather::new(rates, storm, play.health(), Arc::clone(&record) as _));
     play.server.observe(Arc::clone(&record) as _);
     play.server.inject(Some(Arc::clone(&weather) as _));
     for index in 0..play.operators() {

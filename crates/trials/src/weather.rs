@@ -10,7 +10,6 @@ use afloat_apisim::hooks::{Fault, Faults, RequestInfo};
 use afloat_sim::kubelet::HealthBoard;
 
 use crate::play::OPERATOR;
-use crate::record::Record;
 
 /// Out of a thousand requests of the operator, so many.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,6 +35,11 @@ impl Rates {
     }
 }
 
+/// Somebody who hears of every request of an operator that the server carries out.
+pub trait Hears: Send + Sync {
+    fn asked(&self, request: &RequestInfo<'_>);
+}
+
 struct State {
     rng: fastrand::Rng,
     calm: bool,
@@ -46,19 +50,19 @@ pub struct Weather {
     rates: Rates,
     state: Mutex<State>,
     health: HealthBoard,
-    record: Arc<Record>,
+    hears: Arc<dyn Hears>,
 }
 
 /// How far back a stale read may be.
 const OLDEST: u64 = 200;
 
 impl Weather {
-    pub fn new(rates: Rates, rng: fastrand::Rng, health: HealthBoard, record: Arc<Record>) -> Self {
+    pub fn new(rates: Rates, rng: fastrand::Rng, health: HealthBoard, hears: Arc<dyn Hears>) -> Self {
         Self {
             rates,
             state: Mutex::new(State { rng, calm: false }),
             health,
-            record,
+            hears,
         }
     }
 
@@ -102,7 +106,7 @@ impl Faults for Weather {
         }
         let fault = self.drawn(request);
         if request.user_agent == OPERATOR && !matches!(fault, Fault::Refuse(_)) {
-            self.record.asked(request);
+            self.hears.asked(request);
         }
         fault
     }

@@ -35,7 +35,8 @@ const VERSION: &str = "v1.33.5";
 
 pub async fn run(arguments: Sandbox, scenario: HciScenario) -> Result<Code, Problem> {
     check(&arguments, scenario)?;
-    let (ground, trouble) = scenario.describe();
+    let script = scenario.describe();
+    let ground = script.ground;
     let server = Embedded::start(VERSION, arguments.seed).await?;
     let client = server.client();
     let clock = Clock::starting_at(jiff::Timestamp::now());
@@ -44,14 +45,16 @@ pub async fn run(arguments: Sandbox, scenario: HciScenario) -> Result<Code, Prob
         seed: arguments.seed,
         clock,
         timings: Timings::default().faster(speed),
-        trouble,
+        trouble: script.trouble.clone(),
+        people: script.people,
+        task_client: None,
     };
     let prepared = |failure| Problem::new(Code::Failed, "the sandbox could not be prepared").source(&failure);
     let _world = HciWorld::start(client.clone(), &ground, options)
         .await
         .map_err(prepared)?;
     tier2::lay_ground(&client, VERSION, &[]).await.map_err(prepared)?;
-    let hci = operator_options(&ground);
+    let hci = operator_options(&ground, &script.trouble);
     let _operator = Operator::start(client.clone(), clock, HealthBoard::default(), &arguments.faults, hci);
     let mut screen = Screen::stdout();
     screen.say(&format!(
@@ -153,7 +156,7 @@ async fn summary(client: &kube::Client, ground: &Ground) -> Result<String, Probl
             .or_default() += 1;
     }
     let total: usize = moves.values().sum();
-    let movable = ground.vms.iter().filter(|vm| !vm.host_device).count();
+    let movable = ground.vms.iter().filter(|vm| vm.bound.is_none()).count();
     let most = moves.values().max().copied().unwrap_or_default();
     Ok(format!(
         "\n{alive} of {} virtual machines run. {total} moves, {movable} are the least; no machine moved more than {most} times.\n\

@@ -131,7 +131,7 @@ fn shape(arguments: &Sandbox, scenario: Scenario) -> Shape {
 }
 
 fn scenarios() -> String {
-    let line = |scenario: &SandboxScenario| format!("{:<22} {}\n", scenario.name(), scenario.summary());
+    let line = |scenario: &SandboxScenario| format!("{:<30} {}\n", scenario.name(), scenario.summary());
     SandboxScenario::all()
         .map(|scenario| line(&scenario))
         .collect::<Vec<_>>()

@@ -7,8 +7,10 @@ use afloat_core::hci::view::HciKind;
 use afloat_operator::snapshot::hci::foreign_definitions;
 use serde_json::{Value, json};
 
+use super::people::Deed;
 use crate::object::Kind;
 use crate::request::{Failure, Request, Resource, Verb};
+use crate::view::View;
 
 /// Where Harvester lives.
 pub const SYSTEM: &str = "harvester-system";
@@ -21,9 +23,48 @@ pub struct VmShape {
     pub name: String,
     /// The node it starts on.
     pub node: String,
-    /// It uses a device of its host, and cannot move.
-    pub host_device: bool,
+    pub bound: Option<Binding>,
+    /// The word for when it is to run; the older switch where it is empty.
     pub run_strategy: &'static str,
+}
+
+/// Why a virtual machine cannot move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Binding {
+    /// It uses a device of its host.
+    HostDevice,
+    /// Its selector names the node it starts on.
+    Selector,
+    /// It has a disk that KubeVirt cannot take along.
+    ContainerDisk,
+}
+
+impl VmShape {
+    /// When it is to run, as its `spec` says it.
+    pub fn run(&self) -> (&'static str, Value) {
+        if self.run_strategy.is_empty() {
+            ("running", json!(true))
+        } else {
+            ("runStrategy", json!(self.run_strategy))
+        }
+    }
+
+    fn template(&self) -> Value {
+        match self.bound {
+            None => json!({ "domain": {} }),
+            Some(Binding::HostDevice) => {
+                let device = json!({ "name": "gpu", "deviceName": "nvidia.com/T4" });
+                json!({ "domain": { "devices": { "hostDevices": [device] } } })
+            }
+            Some(Binding::Selector) => {
+                json!({ "domain": {}, "nodeSelector": { "kubernetes.io/hostname": self.node } })
+            }
+            Some(Binding::ContainerDisk) => {
+                let disk = json!({ "name": "cd", "containerDisk": { "image": "example.org/drivers" } });
+                json!({ "domain": {}, "volumes": [disk] })
+            }
+        }
+    }
 }
 
 /// A cluster to be laid.
@@ -33,6 +74,10 @@ pub struct Ground {
     pub vms: Vec<VmShape>,
     /// The setting `upgrade-config`, where it is not the default.
     pub upgrade_config: Option<Value>,
+    /// Nodes that are not Ready.
+    pub not_ready: Vec<&'static str>,
+    /// What else is made, or changed, before anybody begins.
+    pub more: Vec<Deed>,
 }
 
 impl Ground {
@@ -41,13 +86,19 @@ impl Ground {
         let vms = (0..vms).map(|number| VmShape {
             name: format!("vm-{:02}", number + 1),
             node: format!("node-{}", number % nodes.max(1) + 1),
-            host_device: number % 10 == 9,
-            run_strategy: if number % 2 == 0 { "Always" } else { "RerunOnFailure" },
+            bound: (number % 10 == 9).then_some(Binding::HostDevice),
+            run_strategy: match number % 3 {
+                0 => "Always",
+                1 => "RerunOnFailure",
+                _ => "",
+            },
         });
         Self {
             nodes,
             vms: vms.collect(),
             upgrade_config: None,
+            not_ready: Vec::new(),
+            more: Vec::new(),
         }
     }
 
@@ -77,7 +128,7 @@ impl Ground {
             let place = at("apiextensions.k8s.io/v1", "customresourcedefinitions", false);
             make(client, &place, "", json!(definition)).await?;
         }
-        for namespace in [SYSTEM, RANCHER, LONGHORN, "default"] {
+        for namespace in [SYSTEM, RANCHER, LONGHORN, "default", "kube-system"] {
             let body = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } });
             make(client, &at("v1", "namespaces", false), "", body).await?;
         }
@@ -95,6 +146,10 @@ impl Ground {
             });
             make(client, &at("harvesterhci.io/v1beta1", "settings", false), "", body).await?;
         }
+        let nobody = View::default();
+        for request in self.more.iter().filter_map(|deed| deed.request(&nobody)) {
+            request.send(client).await?;
+        }
         Ok(())
     }
 
@@ -102,8 +157,13 @@ impl Ground {
         let labels = json!({ "kubernetes.io/hostname": name, "harvesterhci.io/managed": "true" });
         let body = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": name, "labels": labels } });
         make(client, &at("v1", "nodes", false), "", body).await?;
+        let ready = if self.not_ready.contains(&name) {
+            "False"
+        } else {
+            "True"
+        };
         let status = json!({ "status": {
-            "conditions": [{ "type": "Ready", "status": "True", "reason": "KubeletReady" }],
+            "conditions": [{ "type": "Ready", "status": ready, "reason": "Kubelet" }],
             "nodeInfo": node_info("Harvester v1.6.0", "v1.33.5+rke2r1"),
         } });
         // A new node is tainted as not ready until somebody has seen that it is.
@@ -133,6 +193,33 @@ impl Ground {
         make(client, &at("v1", "secrets", true), RANCHER, secret).await
     }
 
+    /// What is changed for the time of an upgrade, and has to be as it was afterwards.
+    async fn lay_settings(&self, client: &kube::Client) -> Result<(), Failure> {
+        for chart in ["harvester", "harvester-crd"] {
+            let body = json!({
+                "apiVersion": "management.cattle.io/v3", "kind": "ManagedChart", "metadata": { "name": chart },
+                "spec": { "paused": false },
+            });
+            make(client, &Kind::Hci(HciKind::Chart).resource(), RANCHER, body).await?;
+        }
+        let addon = json!({
+            "apiVersion": "harvesterhci.io/v1beta1", "kind": "Addon", "metadata": { "name": "descheduler" },
+            "spec": { "enabled": true }, "status": { "status": "AddonDeploySuccessful" },
+        });
+        make(client, &Kind::Hci(HciKind::Addon).resource(), "kube-system", addon).await?;
+        let setting = json!({
+            "apiVersion": "longhorn.io/v1beta2", "kind": "Setting",
+            "metadata": { "name": "replica-replenishment-wait-interval" }, "value": "600",
+        });
+        make(
+            client,
+            &Kind::Hci(HciKind::LonghornSetting).resource(),
+            LONGHORN,
+            setting,
+        )
+        .await
+    }
+
     async fn lay_rancher(&self, client: &kube::Client) -> Result<(), Failure> {
         let local = json!({
             "apiVersion": "provisioning.cattle.io/v1", "kind": "Cluster", "metadata": { "name": "local" },
@@ -146,6 +233,7 @@ impl Ground {
             "spec": {}, "status": { "phase": "Provisioned" },
         });
         make(client, &at("cluster.x-k8s.io/v1beta1", "clusters", true), RANCHER, capi).await?;
+        self.lay_settings(client).await?;
         let version = json!({
             "apiVersion": "harvesterhci.io/v1beta1", "kind": "Version", "metadata": { "name": "v1.7.0" },
             "spec": { "isoURL": "https://example.com/harvester.iso" },
@@ -170,17 +258,14 @@ pub(super) fn node_info(os: &str, kubelet: &str) -> Value {
 }
 
 async fn lay_vm(client: &kube::Client, vm: &VmShape) -> Result<(), Failure> {
-    let domain = if vm.host_device {
-        json!({ "devices": { "hostDevices": [{ "name": "gpu", "deviceName": "nvidia.com/T4" }] } })
-    } else {
-        json!({})
-    };
+    let template = vm.template();
+    let (key, value) = vm.run();
     let body = json!({
         "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": { "name": vm.name },
-        "spec": { "runStrategy": vm.run_strategy, "template": { "spec": { "domain": domain } } },
+        "spec": { key: value, "template": { "spec": template } },
     });
     make(client, &Kind::Hci(HciKind::Vm).resource(), "default", body).await?;
-    let instance = super::kubevirt::instance(&vm.name, &vm.node, &domain);
+    let instance = super::kubevirt::instance(&vm.name, &vm.node, &template);
     make(client, &Kind::Hci(HciKind::Vmi).resource(), "default", instance).await?;
     let volume = super::longhorn::volume(&vm.name, &vm.node);
     make(client, &Kind::Hci(HciKind::Volume).resource(), LONGHORN, volume).await

@@ -23,7 +23,7 @@ const TAKES: Duration = Duration::from_mins(2);
 /// Runs Jobs.
 #[derive(Debug)]
 pub struct Jobs {
-    /// So many Jobs of a kind will fail.
+    /// So many Jobs of a kind will fail; of a kind on one node as `kind/node`.
     failing: BTreeMap<String, u32>,
     takes: Takes,
 }
@@ -107,8 +107,14 @@ impl Actor for Jobs {
         if let Err(due) = self.takes.done(item, TAKES, turn) {
             return Decision::at(due);
         }
-        let result = match self.failing.get_mut(&kind).filter(|left| **left > 0) {
-            Some(left) => {
+        let node = label(&job.metadata, labels::HARVESTER_NODE).unwrap_or_default();
+        let here = format!("{kind}/{node}");
+        let failing = self
+            .failing
+            .iter_mut()
+            .find(|(key, left)| **left > 0 && (**key == kind || **key == here));
+        let result = match failing {
+            Some((_, left)) => {
                 *left -= 1;
                 Err(format!("{kind} was made to fail"))
             }

@@ -36,13 +36,21 @@ pub struct KubeVirt {
     takes: Takes,
 }
 
-/// A running virtual machine on a node.
-pub(super) fn instance(vm: &str, node: &str, domain: &Value) -> Value {
+/// A running virtual machine on a node, from the template of its VirtualMachine.
+pub(super) fn instance(vm: &str, node: &str, template: &Value) -> Value {
+    let mut disks = template["volumes"].as_array().into_iter().flatten();
+    let bound = disks.any(|disk| !disk["containerDisk"].is_null());
+    let migratable = if bound {
+        let why = "cannot migrate VMI: its container disk is on its node alone";
+        json!({ "type": "LiveMigratable", "status": "False", "reason": "DisksNotLiveMigratable", "message": why })
+    } else {
+        json!({ "type": "LiveMigratable", "status": "True" })
+    };
     json!({
         "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
         "metadata": { "name": vm, "labels": { "kubevirt.io/nodeName": node } },
-        "spec": { "domain": domain },
-        "status": { "phase": "Running", "nodeName": node },
+        "spec": template,
+        "status": { "phase": "Running", "nodeName": node, "conditions": [migratable] },
     })
 }
 
@@ -86,8 +94,8 @@ impl KubeVirt {
                     return Decision::requests(status(&vm, "ErrorUnschedulable"))
                         .and_at(Some(after(turn.now, PENDING)));
                 };
-                let domain = &vm.data["spec"]["template"]["spec"]["domain"];
-                let body = instance(&item.key.name, &node, domain);
+                let template = &vm.data["spec"]["template"]["spec"];
+                let body = instance(&item.key.name, &node, template);
                 requests.push(Request::create(VMI, &item.key.namespace, body));
                 "Running"
             }

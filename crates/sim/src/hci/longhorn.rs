@@ -1,6 +1,7 @@
 //! Longhorn: a volume for every virtual machine, attached where it runs, with a replica on every node. A replica that was away is rebuilt
 //! when its node is back; a volume that nobody uses stays attached until somebody takes it off.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -20,11 +21,19 @@ const NAMESPACE: &str = "longhorn-system";
 const REBUILD: Duration = Duration::from_mins(1);
 const DETACH: Duration = Duration::from_secs(5);
 
+/// What goes wrong with volumes.
+#[derive(Clone, Debug, Default)]
+pub struct VolumeTrouble {
+    /// Volumes that stay attached whatever is asked: for so long, or for ever.
+    pub stuck: BTreeMap<String, Option<Duration>>,
+    /// How long the rebuilding of a replica takes, where it is not quick.
+    pub rebuild: Option<Duration>,
+}
+
 /// Longhorn's manager.
 #[derive(Debug)]
 pub struct Longhorn {
-    /// Volumes that stay attached whatever is asked.
-    stuck: Vec<String>,
+    trouble: VolumeTrouble,
     rebuilds: Takes,
     detachings: Takes,
 }
@@ -55,9 +64,9 @@ fn status(state: &str, robustness: &str, node: &str, user: Option<&str>) -> Valu
 }
 
 impl Longhorn {
-    pub fn new(stuck: Vec<String>) -> Self {
+    pub fn new(trouble: VolumeTrouble) -> Self {
         Self {
-            stuck,
+            trouble,
             rebuilds: Takes::default(),
             detachings: Takes::default(),
         }
@@ -77,7 +86,7 @@ impl Longhorn {
         if !is_degraded {
             return ("healthy", None);
         }
-        match self.rebuilds.done(item, REBUILD, turn) {
+        match self.rebuilds.done(item, self.trouble.rebuild.unwrap_or(REBUILD), turn) {
             Err(due) => ("degraded", Some(due)),
             Ok(()) => ("healthy", None),
         }
@@ -117,6 +126,7 @@ impl Actor for Longhorn {
             instance.metadata.name.as_deref() == Some(&vm) && instance.data["status"]["phase"] == "Running"
         });
         let user = user.map(|instance| node_of(instance).to_owned());
+        let stuck = self.trouble.stuck.get(&item.key.name).copied();
         let wanted = volume.data["spec"]["nodeID"].as_str().unwrap_or_default().to_owned();
         let degraded = volume.data["status"]["robustness"] == "degraded";
         let (mut requests, mut again) = (Vec::new(), None);
@@ -129,11 +139,11 @@ impl Actor for Longhorn {
             again = due;
             self.detachings.forget(item);
             status("attached", robustness, node, Some(&vm))
-        } else if wanted.is_empty() && !self.stuck.contains(&item.key.name) {
+        } else if wanted.is_empty() && stuck != Some(None) {
             if volume.data["status"]["state"] == "detached" {
                 return Decision::nothing();
             }
-            if let Err(due) = self.detachings.done(item, DETACH, turn) {
+            if let Err(due) = self.detachings.done(item, stuck.flatten().unwrap_or(DETACH), turn) {
                 return Decision::at(due);
             }
             status("detached", "unknown", "", None)

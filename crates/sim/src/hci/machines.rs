@@ -1,59 +1,121 @@
 //! The machines under the Jobs: after the work that follows a drain a machine restarts, is away for a while, and comes back with the new
-//! operating system. A single node gets the new Kubernetes by the same work.
+//! operating system. A single node gets the new Kubernetes by the same work. Machines also lose power, hang, and boot what they had before.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use afloat_api::labels;
+use afloat_core::hci::view::HciKind;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
 
 use super::ground::node_info;
 use super::jobs::{is_complete, kind_of};
+use super::people::Moment;
 use super::takes::Takes;
 use crate::actor::{Actor, Decision, Turn};
 use crate::events::second;
-use crate::object::{Kind, Object, ObjectRef, label};
+use crate::object::{Kind, Object, ObjectRef, label, name};
 use crate::queue::Queue;
 use crate::request::Request;
 use crate::view::{Change, View, is_node_ready};
 
 const REBOOT: Duration = Duration::from_mins(3);
 
+/// A machine that is without power for a while.
+#[derive(Clone, Debug)]
+pub struct PowerCut {
+    pub node: String,
+    pub when: Moment,
+    /// After the moment.
+    pub after: Duration,
+    pub away: Duration,
+}
+
+/// What goes wrong with machines.
+#[derive(Clone, Debug, Default)]
+pub struct MachineTrouble {
+    pub power_cuts: Vec<PowerCut>,
+    /// Machines that do not restart by themselves when they should.
+    pub hanging: BTreeSet<String>,
+    /// Machines that boot the old system again, so many times.
+    pub old_system: BTreeMap<String, u32>,
+}
+
+/// What a machine brings back from a restart.
+#[derive(Clone, Copy, Debug, Default)]
+struct Brings {
+    system: bool,
+    kubernetes: bool,
+}
+
 /// The machines.
 #[derive(Debug)]
 pub struct Machines {
     os: &'static str,
     kubernetes: &'static str,
+    trouble: MachineTrouble,
     reboots: Takes,
-    /// Machines whose work has ended, and whether it brought the new Kubernetes too.
-    restarting: BTreeMap<ObjectRef, bool>,
+    restarting: BTreeMap<ObjectRef, (Brings, Duration)>,
+    /// Whose work has ended, and who waits for somebody to press the button.
+    hung: BTreeMap<ObjectRef, Brings>,
+    /// Power cuts whose moment has come, and when they are.
+    cuts: Vec<(Timestamp, PowerCut)>,
 }
 
 impl Machines {
-    pub fn new(os: &'static str, kubernetes: &'static str) -> Self {
+    pub fn new(os: &'static str, kubernetes: &'static str, trouble: MachineTrouble) -> Self {
         Self {
             os,
             kubernetes,
+            trouble,
             reboots: Takes::default(),
             restarting: BTreeMap::new(),
+            hung: BTreeMap::new(),
+            cuts: Vec::new(),
         }
     }
 
-    fn status(&self, node: &Node, ready: bool, kubernetes: bool, now: Timestamp) -> Value {
-        let word = if ready { "True" } else { "False" };
+    fn status(&mut self, node: &Node, back: Option<Brings>, now: Timestamp) -> Value {
+        let word = if back.is_some() { "True" } else { "False" };
         let mut status = json!({ "conditions": [{
             "type": "Ready", "status": word, "reason": "Restart",
             "lastHeartbeatTime": second(now), "lastTransitionTime": second(now),
         }] });
-        if ready {
+        if let Some(brings) = back {
             let info = node.status.as_ref().and_then(|status| status.node_info.as_ref());
-            let now_at = info.map_or("", |info| info.kubelet_version.as_str());
-            let kubelet = if kubernetes { self.kubernetes } else { now_at };
-            status["nodeInfo"] = node_info(self.os, kubelet);
+            let (os, kubelet) = info.map_or(("", ""), |info| (info.os_image.as_str(), info.kubelet_version.as_str()));
+            let kubelet = if brings.kubernetes { self.kubernetes } else { kubelet };
+            let stays_old = brings.system && self.boots_old(name(&node.metadata));
+            let os = if brings.system && !stays_old { self.os } else { os };
+            status["nodeInfo"] = node_info(os, kubelet);
         }
         status
+    }
+
+    fn boots_old(&mut self, node: &str) -> bool {
+        let left = self.trouble.old_system.get_mut(node).filter(|left| **left > 0);
+        left.map(|left| *left -= 1).is_some()
+    }
+
+    /// The next power cut of a machine: now, or when.
+    fn power(&mut self, item: &ObjectRef, turn: &Turn<'_>) -> Option<Timestamp> {
+        let (come, later): (Vec<PowerCut>, Vec<PowerCut>) = std::mem::take(&mut self.trouble.power_cuts)
+            .into_iter()
+            .partition(|cut| cut.when.holds(turn.view));
+        self.trouble.power_cuts = later;
+        let due = |cut: &PowerCut| crate::clock::after(turn.now, cut.after.div_f64(turn.timings.pace));
+        self.cuts.extend(come.into_iter().map(|cut| (due(&cut), cut)));
+        let index = self.cuts.iter().position(|(_, cut)| cut.node == item.key.name)?;
+        if self.cuts[index].0 > turn.now {
+            return Some(self.cuts[index].0);
+        }
+        let (_, cut) = self.cuts.remove(index);
+        let brings = self.hung.remove(item).unwrap_or_default();
+        self.reboots.forget(item);
+        self.restarting.insert(item.clone(), (brings, cut.away));
+        None
     }
 }
 
@@ -63,6 +125,11 @@ impl Actor for Machines {
     }
 
     fn observe(&mut self, change: &Change, _: &View, _: Timestamp, queue: &mut Queue) {
+        if change.kind() == Some(Kind::Hci(HciKind::Upgrade)) {
+            for cut in &self.trouble.power_cuts {
+                queue.add(ObjectRef::cluster(Kind::Node, &*cut.node));
+            }
+        }
         let ended = |object: &Option<Object>| match object {
             Some(Object::Job(job)) => is_complete(job),
             _ => false,
@@ -73,9 +140,18 @@ impl Actor for Machines {
         }
         let single = kind_of(job) == "single-node-upgrade";
         let node = label(&job.metadata, labels::HARVESTER_NODE);
-        if let Some(node) = node.filter(|_| single || kind_of(job) == "post-drain") {
-            let item = ObjectRef::cluster(Kind::Node, node);
-            self.restarting.insert(item.clone(), single);
+        let Some(node) = node.filter(|_| single || kind_of(job) == "post-drain") else {
+            return;
+        };
+        let item = ObjectRef::cluster(Kind::Node, node);
+        let brings = Brings {
+            system: true,
+            kubernetes: single,
+        };
+        if self.trouble.hanging.contains(node) {
+            self.hung.insert(item, brings);
+        } else {
+            self.restarting.insert(item.clone(), (brings, REBOOT));
             queue.add(item);
         }
     }
@@ -84,15 +160,17 @@ impl Actor for Machines {
         let Some(node) = turn.view.nodes.get(&item.key).cloned() else {
             return Decision::nothing();
         };
-        let Some(kubernetes) = self.restarting.get(item).copied() else {
-            return Decision::nothing();
+        let cut = self.power(item, turn);
+        let Some((brings, away)) = self.restarting.get(item).copied() else {
+            return cut.map_or_else(Decision::nothing, Decision::at);
         };
-        let patch = |status: &Value| Request::patch_status(Kind::Node, &node.metadata, status);
-        if let Err(due) = self.reboots.done(item, REBOOT, turn) {
-            let goes = is_node_ready(&node).then(|| patch(&self.status(&node, false, kubernetes, turn.now)));
+        if let Err(due) = self.reboots.done(item, away, turn) {
+            let goes = is_node_ready(&node)
+                .then(|| Request::patch_status(Kind::Node, &node.metadata, &self.status(&node, None, turn.now)));
             return Decision::requests(goes.into_iter().collect()).and_at(Some(due));
         }
         self.restarting.remove(item);
-        Decision::request(patch(&self.status(&node, true, kubernetes, turn.now)))
+        let status = self.status(&node, Some(brings), turn.now);
+        Decision::request(Request::patch_status(Kind::Node, &node.metadata, &status)).and_at(cut)
     }
 }

@@ -8,18 +8,27 @@ mod kubevirt;
 mod longhorn;
 mod machines;
 mod parts;
+mod people;
 mod rancher;
+mod scenario;
 mod takes;
 mod tasks;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use afloat_operator::hci::{HciOptions, Place, ReleaseSource};
 use futures::future::BoxFuture;
 use tokio::task::JoinHandle;
 
-pub use ground::{Ground, SYSTEM, VmShape};
+pub use ground::{Binding, Ground, SYSTEM, VmShape};
+pub use longhorn::VolumeTrouble;
+pub use machines::{MachineTrouble, PowerCut};
+pub use parts::PartsTrouble;
+pub use people::{Act, Deed, Moment};
+pub use scenario::{End, HciScenario, Script};
 pub use tasks::HostLog;
 
 use crate::actor::Actor;
@@ -34,6 +43,8 @@ const WATCHED: &[Kind] = &[
     Kind::Node,
     Kind::Job,
     Kind::Deployment,
+    Kind::Pod,
+    Kind::Hci(HciKind::Upgrade),
     Kind::Hci(HciKind::Plan),
     Kind::Hci(HciKind::Cluster),
     Kind::Hci(HciKind::Vm),
@@ -49,25 +60,33 @@ const WATCHED: &[Kind] = &[
 pub struct Trouble {
     /// So many migrations of a virtual machine fail, by `namespace/name`.
     pub failing_migrations: BTreeMap<String, u32>,
-    /// Volumes that stay attached whatever is asked.
-    pub stuck_volumes: Vec<String>,
-    /// So many Jobs of a kind fail.
+    pub volumes: VolumeTrouble,
+    /// So many Jobs of a kind fail; of a kind on one node as `kind/node`.
     pub failing_jobs: BTreeMap<String, u32>,
+    pub machines: MachineTrouble,
+    pub parts: PartsTrouble,
+    /// When Rancher is restarted, and for how long it is away then.
+    pub rancher_restarts: Vec<(Moment, Duration)>,
+    /// The repository does not answer the first so many times.
+    pub repo_silent: u32,
 }
 
 /// How the world behaves.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct HciWorldOptions {
     pub seed: u64,
     pub clock: Clock,
     pub timings: Timings,
     pub trouble: Trouble,
+    /// What people do meanwhile.
+    pub people: Vec<Act>,
+    /// The client of the tasks; the world's own where there is none.
+    pub task_client: Option<kube::Client>,
 }
 
 /// A running world; it ends when this is dropped.
 pub struct HciWorld {
-    client: kube::Client,
-    clock: Clock,
+    pods: tasks::Pods,
     actors: JoinHandle<()>,
     tasks: JoinHandle<()>,
     pub host: HostLog,
@@ -86,23 +105,30 @@ impl HciWorld {
         ground.lay(&client).await?;
         let trouble = options.trouble;
         let actors: Vec<Box<dyn Actor>> = vec![
-            Box::new(rancher::Planner::default()),
+            Box::new(rancher::Planner::new(trouble.rancher_restarts)),
             Box::new(kubevirt::KubeVirt::new(trouble.failing_migrations)),
-            Box::new(longhorn::Longhorn::new(trouble.stuck_volumes)),
-            Box::new(parts::Importers::default()),
+            Box::new(longhorn::Longhorn::new(trouble.volumes)),
+            Box::new(parts::Importers::new(trouble.parts)),
             Box::new(jobs::Jobs::new(trouble.failing_jobs)),
             Box::new(machines::Machines::new(
                 ground.release_os(),
                 ground.release_kubernetes(),
+                trouble.machines,
             )),
+            Box::new(people::People::new(options.people)),
         ];
         let driver = Driver::new(client.clone(), options.clock, options.timings, options.seed, actors);
         let host = HostLog::default();
-        Ok(Self {
-            actors: tokio::spawn(driver.run(WATCHED)),
-            tasks: tokio::spawn(tasks::run(client.clone(), options.clock, host.clone())),
+        let pods = tasks::Pods {
+            own: options.task_client.unwrap_or_else(|| client.clone()),
             client,
             clock: options.clock,
+            log: host.clone(),
+        };
+        Ok(Self {
+            actors: tokio::spawn(driver.run(WATCHED)),
+            tasks: tokio::spawn(tasks::run(pods.clone())),
+            pods,
             host,
         })
     }
@@ -110,78 +136,46 @@ impl HciWorld {
     /// Every task ends wherever it is, as when its pod is killed, and its Job starts it anew.
     pub fn kill_tasks(&mut self) {
         self.tasks.abort();
-        self.tasks = tokio::spawn(tasks::run(self.client.clone(), self.clock, self.host.clone()));
+        self.tasks = tokio::spawn(tasks::run(self.pods.clone()));
     }
 }
 
 /// What an operator needs to find the release of this world.
-pub fn operator_options(ground: &Ground) -> HciOptions {
+pub fn operator_options(ground: &Ground, trouble: &Trouble) -> HciOptions {
+    let source = Served {
+        release: ground.release(),
+        silent: Arc::new(AtomicU32::new(trouble.repo_silent)),
+    };
     HciOptions {
-        source: Some(Arc::new(Served(ground.release()))),
+        source: Some(Arc::new(source)),
         ..HciOptions::default()
     }
 }
 
-struct Served(String);
+struct Served {
+    release: String,
+    /// It does not answer so many times more.
+    silent: Arc<AtomicU32>,
+}
 
 impl ReleaseSource for Served {
     fn fetch(&self, _: &Place) -> BoxFuture<'static, Result<String, String>> {
-        let text = self.0.clone();
-        Box::pin(async move { Ok(text) })
-    }
-}
-
-/// A Harvester-like cluster that can be made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HciScenario {
-    ThreeNodes,
-    Paused,
-    StuckVolume,
-    StubbornVm,
-}
-
-impl HciScenario {
-    pub const ALL: &[Self] = &[Self::ThreeNodes, Self::Paused, Self::StuckVolume, Self::StubbornVm];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::ThreeNodes => "harvester-three-nodes",
-            Self::Paused => "harvester-paused",
-            Self::StuckVolume => "harvester-stuck-volume",
-            Self::StubbornVm => "harvester-stubborn-vm",
-        }
-    }
-
-    pub fn summary(self) -> &'static str {
-        match self {
-            Self::ThreeNodes => {
-                "three nodes of a Harvester-like cluster with 30 virtual machines, 3 of which cannot move"
+        let left = |left: u32| {
+            if left == u32::MAX {
+                Some(left)
+            } else {
+                left.checked_sub(1)
             }
-            Self::Paused => "the same, and node-2 is to pause before its turn until a person lets it go",
-            Self::StuckVolume => "the same, and a volume that never detaches holds node-1",
-            Self::StubbornVm => "the same, and a virtual machine whose migrations fail twice",
-        }
-    }
-
-    /// The cluster in full, and what goes wrong on it.
-    pub fn describe(self) -> (Ground, Trouble) {
-        let mut config = serde_json::json!({
-            "imagePreloadOption": { "strategy": { "type": "sequential" } }, "restoreVM": true, "logReadyTimeout": "5",
-        });
-        let mut trouble = Trouble::default();
-        match self {
-            Self::ThreeNodes => {}
-            Self::Paused => {
-                let strategy = serde_json::json!({ "strategy": { "mode": "manual", "pauseNodes": ["node-2"] } });
-                config["nodeUpgradeOption"] = strategy;
-            }
-            Self::StuckVolume => trouble.stuck_volumes.push("pvc-vm-10".to_owned()),
-            Self::StubbornVm => {
-                trouble.failing_migrations.insert("default/vm-01".to_owned(), 2);
-            }
-        }
-        let mut ground = Ground::new(3, 30);
-        ground.upgrade_config = Some(config);
-        (ground, trouble)
+        };
+        let silent = self
+            .silent
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, left)
+            .is_ok();
+        let answer = if silent {
+            Err("no answer within 15s".to_owned())
+        } else {
+            Ok(self.release.clone())
+        };
+        Box::pin(async move { answer })
     }
 }

@@ -15,14 +15,40 @@ use afloat_core::hci::view::HciKind;
 
 const TAKES: Duration = Duration::from_secs(30);
 
+/// What goes wrong with the small parts.
+#[derive(Clone, Debug, Default)]
+pub struct PartsTrouble {
+    /// Logs are never collected.
+    pub no_logs: bool,
+    /// Why no image is imported.
+    pub no_images: Option<&'static str>,
+}
+
 /// Whoever imports images, collects logs and starts repositories.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Importers {
+    trouble: PartsTrouble,
     takes: Takes,
 }
 
-fn condition(kind: &str) -> Value {
-    json!({ "conditions": [{ "type": kind, "status": "True" }] })
+impl Importers {
+    pub fn new(trouble: PartsTrouble) -> Self {
+        Self {
+            trouble,
+            takes: Takes::default(),
+        }
+    }
+
+    /// The condition an object gets when the work for it is done; nothing where it never is.
+    fn outcome(&self, kind: HciKind) -> Option<Value> {
+        let condition = match (kind, self.trouble.no_images) {
+            (HciKind::Image, Some(why)) => json!({ "type": "Imported", "status": "False", "message": why }),
+            (HciKind::Image, None) => json!({ "type": "Imported", "status": "True" }),
+            _ if self.trouble.no_logs => return None,
+            _ => json!({ "type": "Started", "status": "True" }),
+        };
+        Some(condition)
+    }
 }
 
 impl Actor for Importers {
@@ -60,10 +86,12 @@ impl Actor for Importers {
                 let Some(object) = turn.view.one_of(kind, &item.key) else {
                     return Decision::nothing();
                 };
-                let word = if kind == HciKind::Image { "Imported" } else { "Started" };
+                let Some(condition) = self.outcome(kind) else {
+                    return Decision::nothing();
+                };
                 let said = object.data["status"]["conditions"].as_array();
-                let is_done = said.into_iter().flatten().any(|condition| condition["type"] == word);
-                (is_done, condition(word))
+                let is_done = said.into_iter().flatten().any(|said| said["type"] == condition["type"]);
+                (is_done, json!({ "conditions": [condition] }))
             }
             _ => return Decision::nothing(),
         };

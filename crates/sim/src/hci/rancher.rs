@@ -1,5 +1,6 @@
 //! Rancher's planner: takes one node after the other through the drain and the new version of RKE2, and asks before and after each drain
-//! through the annotations of the machine's plan secret. Which node is next is its own decision, in the order of names.
+//! through the annotations of the machine's plan secret. Which node is next is its own decision, in the order of names. It may be
+//! restarted, and then begins anew what it was at.
 
 use std::time::Duration;
 
@@ -8,12 +9,14 @@ use k8s_openapi::api::core::v1::Node;
 use kube::core::DynamicObject;
 use serde_json::json;
 
+use super::people::Moment;
 use super::takes::Takes;
 use crate::actor::{Actor, Decision, Turn};
-use crate::object::{Key, Kind, ObjectRef, annotation, name};
+use crate::clock::after;
+use crate::object::{Key, Kind, ObjectRef, annotation, controller_of, name};
 use crate::queue::Queue;
 use crate::request::Request;
-use crate::view::{Change, View};
+use crate::view::{Change, View, is_active};
 use afloat_core::hci::view::HciKind;
 
 const PRE_DRAIN: &str = "rke.cattle.io/pre-drain";
@@ -24,12 +27,37 @@ const POST_HOOK: &str = "harvesterhci.io/post-hook";
 pub(super) const NODE: &str = "afloat.dev/sim-node";
 /// Drain and the new RKE2 on one node.
 const RKE2: Duration = Duration::from_mins(4);
+/// How long a pod that cannot be evicted is left alone.
+const EVICT_AGAIN: Duration = Duration::from_secs(20);
 
 /// Rancher's planner.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Planner {
-    /// Drains with the new version after them.
+    /// New versions after drains.
     takes: Takes,
+    /// When it will be restarted, and how long it is away then.
+    restarts: Vec<(Moment, Duration)>,
+    away_until: Option<Timestamp>,
+}
+
+impl Planner {
+    pub fn new(restarts: Vec<(Moment, Duration)>) -> Self {
+        Self {
+            takes: Takes::default(),
+            restarts,
+            away_until: None,
+        }
+    }
+
+    /// Until when it is away.
+    fn away(&mut self, turn: &Turn<'_>) -> Option<Timestamp> {
+        if let Some(index) = self.restarts.iter().position(|(when, _)| when.holds(turn.view)) {
+            let (_, away) = self.restarts.remove(index);
+            self.takes = Takes::default();
+            self.away_until = Some(after(turn.now, away.div_f64(turn.timings.pace)));
+        }
+        self.away_until.filter(|until| *until > turn.now)
+    }
 }
 
 fn local() -> ObjectRef {
@@ -44,7 +72,7 @@ impl Actor for Planner {
     fn observe(&mut self, change: &Change, _: &View, _: Timestamp, queue: &mut Queue) {
         let concerns = matches!(
             change.kind(),
-            Some(Kind::Node | Kind::Hci(HciKind::Plan | HciKind::Cluster))
+            Some(Kind::Node | Kind::Hci(HciKind::Plan | HciKind::Cluster | HciKind::Upgrade))
         );
         if concerns {
             queue.add(local());
@@ -52,6 +80,9 @@ impl Actor for Planner {
     }
 
     fn decide(&mut self, item: &ObjectRef, turn: &mut Turn<'_>) -> Decision {
+        if let Some(until) = self.away(turn) {
+            return Decision::at(until);
+        }
         let Some(cluster) = turn.view.one_of(HciKind::Cluster, &item.key) else {
             return Decision::nothing();
         };
@@ -62,13 +93,13 @@ impl Actor for Planner {
         if let Some(request) = uncordon(turn.view) {
             return Decision::request(request);
         }
-        if !hooked {
-            return Decision::nothing();
-        }
         let wanted = cluster.data["spec"]["kubernetesVersion"]
             .as_str()
             .unwrap_or_default()
             .to_owned();
+        if !hooked {
+            return tell(called_off(turn.view, &wanted), &cluster.clone(), None);
+        }
         let token = format!("drain-{}", config["provisionGeneration"]);
         let cluster = cluster.clone();
         for node in turn.view.nodes.values() {
@@ -110,6 +141,10 @@ impl Planner {
             return Some(Decision::nothing());
         }
         if !at_version {
+            let pods = evictions(turn.view, name(&node.metadata));
+            if !pods.is_empty() {
+                return Some(Decision::requests(pods).and_at(Some(after(turn.now, EVICT_AGAIN))));
+            }
             let item = ObjectRef::cluster(Kind::Node, name(&node.metadata));
             if let Err(due) = self.takes.done(&item, RKE2, turn) {
                 return Some(Decision::at(due));
@@ -132,6 +167,31 @@ impl Planner {
         }
         (!says(POST_HOOK)).then(Decision::nothing)
     }
+}
+
+/// Everything that leaves a node in a drain is evicted, as its budgets allow.
+fn evictions(view: &View, node: &str) -> Vec<Request> {
+    let leaves = |pod: &&std::sync::Arc<k8s_openapi::api::core::v1::Pod>| {
+        is_active(pod) && controller_of(&pod.metadata).is_none_or(|owner| owner.kind != "DaemonSet")
+    };
+    let pods = view.pods_on(node).filter(leaves);
+    pods.map(|pod| Request::evict(&pod.metadata, 0).best_effort()).collect()
+}
+
+/// Nobody wants the nodes changed any more that it had asked about: they come back, and the questions go.
+fn called_off(view: &View, wanted: &str) -> Decision {
+    let asked = view.nodes.values().find_map(|node| {
+        let secret = plan_of(view, name(&node.metadata))?;
+        let asked = annotation(&secret.metadata, PRE_DRAIN);
+        let open = asked.is_some() && annotation(&secret.metadata, PRE_HOOK) != asked;
+        (open && kubelet(node) == wanted).then_some((node, secret))
+    });
+    let Some((node, secret)) = asked else {
+        return Decision::nothing();
+    };
+    let forgotten = json!({ "metadata": { "annotations": { PRE_DRAIN: null } } });
+    let forgets = Request::patch(Kind::Hci(HciKind::Plan), &secret.metadata, forgotten);
+    Decision::requests(vec![cordon(node, false), forgets])
 }
 
 fn cordon(node: &Node, on: bool) -> Request {

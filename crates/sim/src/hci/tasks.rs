@@ -1,8 +1,9 @@
 //! Jobs of virtual machines run the code that runs on real nodes: the task of the operator's crate, with a host that writes down what it
-//! was asked for.
+//! was asked for. A Job that takes longer than it may is ended, as the Job controller does it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use afloat_api::labels;
 use afloat_core::hci::task::{Errand, HostWork};
@@ -19,7 +20,7 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use tokio::task::JoinSet;
 
 use super::jobs::{ended, is_over, kind_of};
-use crate::clock::Clock;
+use crate::clock::{Clock, after};
 use crate::object::{Kind, label, uid};
 use crate::request::Request;
 
@@ -54,13 +55,27 @@ impl OperatorClock for TaskClock {
     }
 }
 
-/// The task of a kind of Job, where it is code.
+/// The task of a kind of Job, where it is code. A single node is emptied as every node is before a drain; what else its Job does is
+/// the machine's part.
 pub(super) fn task_of(kind: &str) -> Option<Task> {
+    if kind == "single-node-upgrade" {
+        return Some(Task::PreDrain);
+    }
     Task::ALL.into_iter().find(|task| task.job().word() == kind)
 }
 
+/// What tasks run with: the client of the Job controller, and their own.
+#[derive(Clone)]
+pub(super) struct Pods {
+    pub client: kube::Client,
+    pub own: kube::Client,
+    pub clock: Clock,
+    pub log: HostLog,
+}
+
 /// Runs the tasks of Jobs until it is dropped.
-pub(super) async fn run(client: kube::Client, clock: Clock, log: HostLog) {
+pub(super) async fn run(pods: Pods) {
+    let client = pods.client.clone();
     let config = watcher::Config::default().labels(labels::HARVESTER_UPGRADE);
     let mut jobs = std::pin::pin!(watcher(Api::<Job>::all(client.clone()), config).default_backoff());
     let mut running = JoinSet::new();
@@ -72,7 +87,7 @@ pub(super) async fn run(client: kube::Client, clock: Clock, log: HostLog) {
                 let Some(task) = task_of(kind_of(&job)).filter(|_| !started && !is_over(&job)) else {
                     continue;
                 };
-                let work = run_job(client.clone(), clock, log.clone(), task, job.clone());
+                let work = run_job(pods.clone(), task, job.clone());
                 known.insert(uid(&job.metadata).to_owned(), running.spawn(work));
             }
             // A Job that is deleted takes its pod with it.
@@ -87,26 +102,39 @@ pub(super) async fn run(client: kube::Client, clock: Clock, log: HostLog) {
     }
 }
 
-async fn run_job(client: kube::Client, clock: Clock, log: HostLog, task: Task, job: Job) {
+async fn run_job(pods: Pods, task: Task, job: Job) {
     let text = |key: &str| label(&job.metadata, key).unwrap_or_default().to_owned();
     let node = text(labels::HARVESTER_NODE);
     let namespace = job.metadata.namespace.clone().unwrap_or_default();
     let config = TaskConfig {
-        clients: Clients::of(client.clone()),
-        clock: Arc::new(TaskClock(clock)),
+        clients: Clients::of(pods.own),
+        clock: Arc::new(TaskClock(pods.clock)),
         task,
         errand: Errand {
             upgrade: Key::new(&namespace, &text(labels::HARVESTER_UPGRADE)),
             node: NodeName::from(node.as_str()),
         },
-        host: Arc::new(SimTaskHost { node, log }),
+        host: Arc::new(SimTaskHost { node, log: pods.log }),
     };
     let job_name = job.metadata.name.clone().unwrap_or_default();
-    let result = run_task(config, |says| tracing::info!(job = job_name, says)).await;
     let started = job.metadata.creation_timestamp.as_ref().map(|time| time.0);
-    let status = ended(&result.map_err(|error| error.to_string()), started, clock.now());
+    let limit = job
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.active_deadline_seconds)
+        .unwrap_or(i64::MAX);
+    let limit = Duration::from_secs(u64::try_from(limit).unwrap_or_default());
+    let left = pods
+        .clock
+        .until(after(started.unwrap_or_else(|| pods.clock.now()), limit));
+    let result = tokio::time::timeout(left, run_task(config, |says| tracing::info!(job = job_name, says))).await;
+    let result = match result {
+        Ok(result) => result.map_err(|error| error.to_string()),
+        Err(_) => Err("Job was active longer than specified deadline".to_owned()),
+    };
+    let status = ended(&result, started, pods.clock.now());
     let request = Request::patch_status(Kind::Job, &job.metadata, &status);
-    if let Err(failure) = request.send(&client).await {
+    if let Err(failure) = request.send(&pods.client).await {
         tracing::warn!(%failure, "the end of a Job could not be written");
     }
 }

@@ -1,0 +1,182 @@
+//! Scenarios in which people take part: they pause, move machines by hand, abort, ask for a second upgrade.
+
+use afloat_core::hci::view::HciKind;
+use serde_json::json;
+
+use super::{Deed, End, HciScenario, Moment, Script};
+use crate::hci::ground::SYSTEM;
+use crate::object::Kind;
+
+const PAUSED: &str = "Node-upgrade paused";
+/// A second Upgrade beside the one that runs.
+const SECOND: &str = "hvst-upgrade-second";
+
+fn second() -> Deed {
+    let body = json!({ "metadata": { "name": SECOND }, "spec": { "version": "v1.7.0", "logEnabled": false } });
+    Deed::Create(Kind::Hci(HciKind::Upgrade), SYSTEM, body)
+}
+
+/// Harvester's own controller, as far as it can be seen.
+fn own_controller() -> Deed {
+    let labels = json!({ "app": "harvester" });
+    let container = json!({ "name": "harvester", "image": "example.org/harvester" });
+    let body = json!({
+        "metadata": { "name": "harvester" },
+        "spec": {
+            "replicas": 1, "selector": { "matchLabels": labels },
+            "template": { "metadata": { "labels": labels }, "spec": { "containers": [container] } },
+        },
+    });
+    Deed::Create(Kind::Deployment, SYSTEM, body)
+}
+
+pub(super) const LIST: &[HciScenario] = &[
+    HciScenario::new(
+        "harvester-paused",
+        "node-2 pauses before its turn until you let it go: kubectl annotate node node-2 harvesterhci.io/node-upgrade-pause-",
+        || {
+            Script::small()
+                .pausing(&["node-2"])
+                .says(&[
+                    PAUSED,
+                    "It also holds up node-3",
+                    "kubectl annotate node node-2 harvesterhci.io/node-upgrade-pause-",
+                ])
+                .ends(End::Waits, &["node-1"])
+        },
+    ),
+    HciScenario::new(
+        "harvester-paused-twice",
+        "node-1 and node-3 pause; a person moves a virtual machine by hand, stops another, and lets them go",
+        || {
+            Script::small()
+                .pausing(&["node-1", "node-3"])
+                .then(
+                    Moment::Node("node-1", PAUSED),
+                    10,
+                    vec![Deed::migrate("vm-01"), Deed::stop("vm-04")],
+                )
+                .then(Moment::Node("node-1", PAUSED), 20, vec![Deed::unpause("node-1")])
+                .then(Moment::Node("node-3", PAUSED), 30, vec![Deed::unpause("node-3")])
+                .leaves_off("vm-04")
+        },
+    ),
+    HciScenario::new(
+        "harvester-pause-all",
+        "every node pauses before its turn, and a person lets one go after the other",
+        || {
+            Script::small()
+                .pausing(&[])
+                .then(Moment::Node("node-1", PAUSED), 5, vec![Deed::unpause("node-1")])
+                .then(Moment::Node("node-2", PAUSED), 5, vec![Deed::unpause("node-2")])
+                .then(Moment::Node("node-3", PAUSED), 5, vec![Deed::unpause("node-3")])
+        },
+    ),
+    HciScenario::new(
+        "harvester-pause-map",
+        "a person pauses node-3 and lets node-2 go by the map on the Upgrade",
+        || {
+            Script::small()
+                .pausing(&["node-2"])
+                .then(
+                    Moment::Node("node-2", PAUSED),
+                    5,
+                    vec![Deed::pause_map(&json!({ "node-2": "unpause", "node-3": "pause" }))],
+                )
+                .then(
+                    Moment::Node("node-3", PAUSED),
+                    5,
+                    vec![Deed::pause_map(&json!({ "node-2": "unpause", "node-3": "unpause" }))],
+                )
+        },
+    ),
+    HciScenario::new(
+        "harvester-held",
+        "a person holds the whole upgrade amid a node, which is finished, and lets it go an hour later",
+        || {
+            Script::small()
+                .then(Moment::Node("node-1", "Pre-drained"), 1, vec![Deed::hold(true)])
+                .then(Moment::Node("node-1", "Succeeded"), 60, vec![Deed::hold(false)])
+                .says(&["the upgrade is paused; to go on: afloat resume"])
+        },
+    ),
+    HciScenario::new(
+        "harvester-aborted-while-paused",
+        "a person aborts while node-1 is paused: everything is as it was",
+        || {
+            Script::small()
+                .pausing(&["node-1"])
+                .then(Moment::Node("node-1", PAUSED), 5, vec![Deed::abort()])
+                .says(&["aborted before a node was drained"])
+                .ends(End::Failed, &[])
+        },
+    ),
+    HciScenario::new(
+        "harvester-aborted-half-way",
+        "a person aborts while node-2 is drained: it is finished, and node-3 stays as it is",
+        || {
+            Script::small()
+                .then(Moment::Node("node-2", "Pre-drained"), 1, vec![Deed::abort()])
+                .says(&["aborted: some nodes are at the target and some are not"])
+                .ends(End::Failed, &["node-1", "node-2"])
+        },
+    ),
+    HciScenario::new(
+        "harvester-aborted-and-resumed",
+        "a person aborts before the first drain, and goes on an hour later",
+        || {
+            Script::small()
+                .then(Moment::Node("node-1", "Pre-draining"), 0, vec![Deed::abort()])
+                .then(Moment::Over, 60, vec![Deed::resume()])
+        },
+    ),
+    HciScenario::new(
+        "harvester-second-upgrade",
+        "a second Upgrade is asked for while one is under way, and refused",
+        || {
+            let gone = Deed::Delete(Kind::Hci(HciKind::Upgrade), SYSTEM, SECOND);
+            Script::small()
+                .then(Moment::Phase("PreparingNodes"), 1, vec![second()])
+                .then(Moment::Node("node-1", "Pre-drained"), 1, vec![gone])
+                .says(&["is under way"])
+        },
+    ),
+    HciScenario::new(
+        "harvester-own-controller",
+        "Harvester's own upgrade controller runs: nothing is touched until a person says that it leaves upgrades alone",
+        || {
+            let off = json!({ "metadata": { "annotations": { "afloat.dev/harvester-upgrades": "off" } } });
+            let off = Deed::Change(Kind::Deployment, SYSTEM, "harvester", off);
+            Script::small()
+                .laid(vec![own_controller()])
+                .then(Moment::Asked, 30, vec![off])
+                .says(&["runs Harvester's own upgrade controller"])
+        },
+    ),
+    HciScenario::new(
+        "harvester-job-deleted",
+        "a person deletes the Job that empties node-1, and another takes its taint away",
+        || {
+            let untaint = Deed::Change(Kind::Node, "", "node-2", json!({ "spec": { "taints": null } }));
+            Script::small()
+                .then(
+                    Moment::Node("node-1", "Pre-draining"),
+                    0,
+                    vec![Deed::DeleteJob("pre-drain-node-1")],
+                )
+                .then(Moment::Node("node-2", "Pre-draining"), 1, vec![untaint])
+        },
+    ),
+    HciScenario::new(
+        "harvester-no-restore",
+        "the setting does not ask for stopped virtual machines to be started again: they stay off, and the report names them",
+        || {
+            Script::small()
+                .setting("restoreVM", json!(false))
+                .pausing(&["node-3"])
+                .then(Moment::Node("node-3", PAUSED), 1, vec![Deed::unpause("node-3")])
+                .says(&["default/vm-10"])
+                .leaves_off("vm-10")
+        },
+    ),
+];

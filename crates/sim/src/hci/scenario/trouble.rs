@@ -1,0 +1,335 @@
+//! Scenarios in which something goes wrong that people of Harvester have met: it passes, is mended by a person, or is said.
+
+use std::time::Duration;
+
+use afloat_core::hci::view::HciKind;
+use serde_json::{Value, json};
+
+use super::{Deed, End, HciScenario, Moment, Script};
+use crate::object::Kind;
+
+const FAILED: Moment = Moment::Over;
+
+/// A pod on a node, and the budgets it is under; none of them lets it go.
+fn guarded(node: &str, budgets: &[&'static str]) -> Vec<Deed> {
+    let labels = json!({ "app": "db" });
+    let container = json!({ "name": "db", "image": "example.org/db" });
+    let pod = json!({
+        "metadata": { "name": "db-0", "labels": labels },
+        "spec": { "nodeName": node, "containers": [container] },
+    });
+    let ready = json!({ "type": "Ready", "status": "True" });
+    let mut deeds = vec![
+        Deed::Create(Kind::Pod, "default", pod),
+        Deed::ChangeStatus(
+            Kind::Pod,
+            "default",
+            "db-0",
+            json!({ "phase": "Running", "conditions": [ready] }),
+        ),
+    ];
+    for budget in budgets {
+        let body = json!({
+            "metadata": { "name": budget },
+            "spec": { "minAvailable": 1, "selector": { "matchLabels": labels } },
+        });
+        let counted = json!({
+            "disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1, "observedGeneration": 1,
+        });
+        deeds.push(Deed::Create(Kind::PodDisruptionBudget, "default", body));
+        deeds.push(Deed::ChangeStatus(
+            Kind::PodDisruptionBudget,
+            "default",
+            budget,
+            counted,
+        ));
+    }
+    deeds
+}
+
+fn unguard(budget: &'static str) -> Deed {
+    Deed::Delete(Kind::PodDisruptionBudget, "default", budget)
+}
+
+fn node_is_ready() -> Value {
+    json!({ "conditions": [{ "type": "Ready", "status": "True", "reason": "Kubelet" }] })
+}
+
+fn fails(job: &str, times: u32) -> Script {
+    let job = job.to_owned();
+    Script::small().with(|trouble| {
+        trouble.failing_jobs.insert(job, times);
+    })
+}
+
+fn refuses_to_move(times: u32) -> Script {
+    Script::small().with(|trouble| {
+        trouble.failing_migrations.insert("default/vm-01".to_owned(), times);
+    })
+}
+
+fn holds_on(minutes: Option<u64>) -> Script {
+    Script::small().with(|trouble| {
+        let stuck = &mut trouble.volumes.stuck;
+        stuck.insert("pvc-vm-10".to_owned(), minutes.map(Duration::from_mins));
+    })
+}
+
+fn boots_old(times: u32) -> Script {
+    Script::small().with(|trouble| {
+        trouble.machines.old_system.insert("node-1".to_owned(), times);
+    })
+}
+
+pub(super) const LIST: &[HciScenario] = &[
+    HciScenario::new(
+        "harvester-node-not-ready",
+        "node-3 is not Ready at the start: it is said, nothing is changed, and the upgrade begins when it is",
+        || {
+            let mut script = Script::new(3, 0);
+            script.ground.not_ready.push("node-3");
+            let mended = Deed::ChangeStatus(Kind::Node, "", "node-3", node_is_ready());
+            script
+                .then(Moment::Condition("PreflightPassed", "False"), 30, vec![mended])
+                .says(&["node/node-3: is not Ready"])
+        },
+    ),
+    HciScenario::new(
+        "harvester-findings",
+        "a cordoned node, a backup under way and a paused cluster: all of it is said at once, and nothing is changed",
+        || {
+            let cordoned = Deed::Change(Kind::Node, "", "node-2", json!({ "spec": { "unschedulable": true } }));
+            let backup = json!({ "metadata": { "name": "nightly" }, "spec": { "type": "backup" } });
+            let backup = Deed::Create(Kind::Hci(HciKind::Backup), "default", backup);
+            let paused = json!({ "spec": { "paused": true } });
+            let paused = Deed::Change(Kind::Hci(HciKind::CapiCluster), "fleet-local", "local", paused);
+            Script::small()
+                .laid(vec![cordoned, backup, paused])
+                .says(&[
+                    "node/node-2: is cordoned",
+                    "a backup is under way",
+                    "is paused: nothing would happen",
+                ])
+                .ends(End::Waits, &[])
+        },
+    ),
+    HciScenario::new(
+        "harvester-node-away",
+        "node-3 loses its power for 40 minutes between the nodes: the next one waits for it",
+        || {
+            Script::new(3, 0)
+                .power_cut("node-3", Moment::Node("node-1", "Succeeded"), 0, 40)
+                .says(&["waits for node node-3, which is not Ready"])
+        },
+    ),
+    HciScenario::new(
+        "harvester-node-removed",
+        "node-3 dies and is removed from the cluster amid the upgrade, which goes on without it",
+        || {
+            let mut script = Script::new(3, 0);
+            script.upgraded = Some(vec!["node-1", "node-2"]);
+            let gone = vec![
+                Deed::Delete(Kind::Hci(HciKind::Machine), "fleet-local", "custom-node-3"),
+                Deed::Delete(Kind::Hci(HciKind::Plan), "fleet-local", "custom-node-3-machine-plan"),
+                Deed::Delete(Kind::Node, "", "node-3"),
+            ];
+            script
+                .then(Moment::Node("node-1", "Pre-drained"), 1, gone)
+                .says(&["node node-3 is gone; the upgrade goes on without it"])
+        },
+    ),
+    HciScenario::new(
+        "harvester-rebooted-by-hand",
+        "a person reboots node-1 while it gets its operating system",
+        || Script::small().power_cut("node-1", Moment::Node("node-1", "Post-draining"), 0, 5),
+    ),
+    HciScenario::new(
+        "harvester-hangs",
+        "node-1 does not restart by itself; half an hour later a person switches it off and on",
+        || {
+            Script::small()
+                .with(|trouble| {
+                    trouble.machines.hanging.insert("node-1".to_owned());
+                })
+                .power_cut("node-1", Moment::Node("node-1", "Waiting Reboot"), 30, 5)
+                .says(&["it reports \"Harvester v1.6.0\" and has to come back with \"Harvester v1.7.0\""])
+        },
+    ),
+    HciScenario::new(
+        "harvester-old-system",
+        "node-1 boots the old system again and again: the upgrade stops and says so",
+        || {
+            boots_old(u32::MAX)
+                .says(&[
+                    "node node-1: did not come back at the target within 60 minutes",
+                    "Harvester v1.6.0",
+                ])
+                .ends(End::Failed, &[])
+        },
+    ),
+    HciScenario::new(
+        "harvester-old-system-once",
+        "node-1 boots the old system once; a person resumes, and the work is done again",
+        || boots_old(1).then(FAILED, 10, vec![Deed::resume()]),
+    ),
+    HciScenario::new(
+        "harvester-stuck-volume",
+        "a volume that never detaches holds node-1: it is named while the node waits, and when it gives up",
+        || {
+            holds_on(None)
+                .says(&[
+                    "pre-drain-node-1 failed",
+                    "in the end it waits until these volumes can be detached: pvc-vm-10",
+                ])
+                .ends(End::Failed, &[])
+        },
+    ),
+    HciScenario::new("harvester-slow-volume", "a volume takes its time to detach", || {
+        holds_on(Some(90)).says(&["waits until these volumes can be detached: pvc-vm-10"])
+    }),
+    HciScenario::new(
+        "harvester-slow-rebuild",
+        "replicas are rebuilt slowly after each node: the next one waits for them",
+        || {
+            Script::small()
+                .with(|trouble| trouble.volumes.rebuild = Some(Duration::from_mins(50)))
+                .says(&["waits for volumes that have not all their replicas"])
+        },
+    ),
+    HciScenario::new(
+        "harvester-stubborn-vm",
+        "a virtual machine whose migrations fail twice is tried again, and moves",
+        || refuses_to_move(2).says(&["the guest writes faster than it can be copied"]),
+    ),
+    HciScenario::new(
+        "harvester-refusing-vm",
+        "a virtual machine that never moves: its node fails with the reason, and it runs on",
+        || {
+            refuses_to_move(u32::MAX)
+                .says(&[
+                    "default/vm-01 does not leave",
+                    "the guest writes faster than it can be copied",
+                ])
+                .ends(End::Failed, &[])
+        },
+    ),
+    HciScenario::new(
+        "harvester-refusing-vm-stopped",
+        "a virtual machine that never moves is stopped by a person, who then resumes",
+        || {
+            refuses_to_move(u32::MAX)
+                .then(FAILED, 10, vec![Deed::stop("vm-01")])
+                .then(FAILED, 10, vec![Deed::resume()])
+                .says(&["default/vm-01 does not leave"])
+                .leaves_off("vm-01")
+        },
+    ),
+    HciScenario::new(
+        "harvester-budget",
+        "a pod under a budget of minAvailable 1 keeps Rancher from draining node-1 until a person removes the budget",
+        || {
+            Script::small()
+                .laid(guarded("node-1", &["db"]))
+                .then(Moment::Node("node-1", "Pre-drained"), 30, vec![unguard("db")])
+                .says(&["pod default/db-0 cannot be evicted: pdb/default/db allows no disruption"])
+        },
+    ),
+    HciScenario::new(
+        "harvester-two-budgets",
+        "a pod under two budgets, which the eviction API refuses for ever",
+        || {
+            Script::small()
+                .laid(guarded("node-1", &["db", "db-too"]))
+                .then(
+                    Moment::Node("node-1", "Pre-drained"),
+                    30,
+                    vec![unguard("db"), unguard("db-too")],
+                )
+                .says(&["it is under pdb/default/db and pdb/default/db-too"])
+        },
+    ),
+    HciScenario::new(
+        "harvester-rancher-restarts",
+        "Rancher is restarted while it drains node-1 and after it has asked about node-2, and is away for half an hour each time",
+        || {
+            Script::small().with(|trouble| {
+                let away = Duration::from_mins(30);
+                trouble.rancher_restarts = vec![
+                    (Moment::Node("node-1", "Pre-drained"), away),
+                    (Moment::Node("node-2", "Pre-draining"), away),
+                ];
+            })
+        },
+    ),
+    HciScenario::new(
+        "harvester-repo-gone",
+        "the repository never serves the release: the upgrade stops and says so",
+        || {
+            Script::small()
+                .with(|trouble| trouble.repo_silent = u32::MAX)
+                .says(&["did not serve the release within 30 minutes"])
+                .ends(End::Failed, &[])
+        },
+    ),
+    HciScenario::new(
+        "harvester-repo-silent",
+        "the repository does not answer for a while, and is started anew",
+        || {
+            Script::small()
+                .with(|trouble| trouble.repo_silent = 5)
+                .says(&["the repository does not answer: it is started anew"])
+        },
+    ),
+    HciScenario::new(
+        "harvester-repo-deleted",
+        "somebody deletes the repository while images are brought to the nodes: it is made again",
+        || Script::small().then(Moment::Node("node-1", "Images preloading"), 0, vec![Deed::DeleteRepo]),
+    ),
+    HciScenario::new("harvester-no-image", "the image cannot be imported", || {
+        Script::small()
+            .with(|trouble| trouble.parts.no_images = Some("checksum mismatch"))
+            .says(&["was not imported: checksum mismatch"])
+            .ends(End::Failed, &[])
+    }),
+    HciScenario::new(
+        "harvester-no-logs",
+        "logs are never collected: the upgrade goes on without them",
+        || {
+            Script::small()
+                .with(|trouble| trouble.parts.no_logs = true)
+                .says(&["the upgrade goes on without logs"])
+        },
+    ),
+    HciScenario::new(
+        "harvester-preload-fails",
+        "images cannot be brought to node-2: the upgrade stops before any node is touched",
+        || {
+            fails("prepare/node-2", u32::MAX)
+                .says(&["prepare-node-2 failed: prepare was made to fail"])
+                .ends(End::Failed, &[])
+        },
+    ),
+    HciScenario::new(
+        "harvester-preload-fails-once",
+        "images cannot be brought to node-2 once; a person resumes",
+        || fails("prepare/node-2", 1).then(FAILED, 10, vec![Deed::resume()]),
+    ),
+    HciScenario::new(
+        "harvester-chart-fails-once",
+        "a chart fails once; a person resumes",
+        || {
+            fails("apply-manifests", 1)
+                .then(FAILED, 10, vec![Deed::resume()])
+                .says(&["apply-manifests was made to fail"])
+        },
+    ),
+    HciScenario::new(
+        "harvester-system-fails-once",
+        "the operating system of node-2 cannot be written once; a person resumes",
+        || {
+            fails("post-drain/node-2", 1)
+                .then(FAILED, 10, vec![Deed::resume()])
+                .says(&["post-drain was made to fail"])
+        },
+    ),
+];
