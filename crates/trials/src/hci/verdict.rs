@@ -169,10 +169,10 @@ fn marks(node: &Node, plans: &[DynamicObject]) -> Vec<String> {
     );
     // Half-way Rancher waits for an answer about a node it has cordoned; nobody gives one until the next Upgrade.
     let asked = plans.iter().any(|plan| {
-        let note = |key: &str| plan.annotations().get(key).cloned();
-        let ours = note("afloat.dev/sim-node").as_deref() == Some(&name);
-        ours && note("rke.cattle.io/pre-drain").is_some()
-            && note("harvesterhci.io/post-hook") != note("rke.cattle.io/pre-drain")
+        let annotation = |key: &str| plan.annotations().get(key).cloned();
+        let ours = annotation("afloat.dev/sim-node").as_deref() == Some(&name);
+        ours && annotation("rke.cattle.io/pre-drain").is_some()
+            && annotation("harvesterhci.io/post-hook") != annotation("rke.cattle.io/pre-drain")
     });
     let info = node.status.as_ref().and_then(|status| status.node_info.as_ref());
     let done = info.is_some_and(|info| info.os_image == NEW_OS);

@@ -198,14 +198,14 @@ impl Memory {
 
     /// Rancher is answered when the work was done, and the node is back.
     fn plan(&mut self, before: Option<&Value>, value: &Value) {
-        let note = |value: &Value, key: &str| text(&value["metadata"]["annotations"][key]);
-        let node = note(value, SIM_NODE);
+        let annotation = |value: &Value, key: &str| text(&value["metadata"]["annotations"][key]);
+        let node = annotation(value, SIM_NODE);
         for (hook, work) in [
             ("harvesterhci.io/pre-hook", "pre-drain"),
             ("harvesterhci.io/post-hook", "post-drain"),
         ] {
-            let now = note(value, hook);
-            if now.is_empty() || before.is_some_and(|before| note(before, hook) == now) {
+            let now = annotation(value, hook);
+            if now.is_empty() || before.is_some_and(|before| annotation(before, hook) == now) {
                 continue;
             }
             if !self.complete.contains(&format!("{work}/{node}")) {
