@@ -7,8 +7,9 @@ use std::sync::Arc;
 use afloat_api::clusterupgrade::Slot;
 use afloat_api::kubeadm::DesiredNodeState;
 use afloat_api::{ClusterUpgrade, ConditionType, GroupUpgradeStatus, NodeRole, NodeState, Reason};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
+use super::UNTIL_SEEN;
 use super::children::{self, NodeOrder};
 use super::roster::{Group, Members, Roster};
 use super::slots::Granting;
@@ -18,9 +19,6 @@ use crate::plan::{self, Stage, StageKind};
 use crate::settings::{Settings, upgrade_of};
 use crate::version::KubernetesVersion;
 use crate::view::{Key, Node, View};
-
-/// How soon a view that is behind is looked at again.
-const UNTIL_SEEN: SignedDuration = SignedDuration::from_secs(5);
 
 /// One group's turn.
 pub(super) struct Turn<'a> {

@@ -36,6 +36,8 @@ use roster::Roster;
 use slots::Granting;
 pub use undoing::undo_refused;
 
+/// How soon a view that is behind is looked at again.
+const UNTIL_SEEN: SignedDuration = SignedDuration::from_secs(5);
 /// How often the preflight looks again at what no watch of the judge reports.
 const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(30);
 
@@ -341,7 +343,9 @@ impl Turn<'_> {
             return;
         }
         let Some(stage) = stages.first().cloned() else {
-            if self.status.slots.is_empty() {
+            if self.misses_a_machine() {
+                self.wake(self.now + UNTIL_SEEN);
+            } else if self.status.slots.is_empty() {
                 let message = self.arrived(settings);
                 self.end(Phase::Succeeded, Reason::Succeeded, &message);
             }
@@ -356,6 +360,10 @@ impl Turn<'_> {
             self.ensure_groups(next, settings);
         }
         if self.phase() == Phase::Prepare && !self.prepared(&stages) {
+            return;
+        }
+        // Its versions are there before it is well, and before its slot is given back: workers wait for all of it (K32).
+        if stage.kind == StageKind::Workers && self.holds_control_plane() {
             return;
         }
         self.enter(match stage.kind {

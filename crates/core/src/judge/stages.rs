@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use afloat_api::{NodeRole, Reason};
+use afloat_api::{NodeKubeadmUpgrade, NodeRole, ObjectRef, Reason};
 
 use super::{Turn, report};
 use crate::objects::Standing;
@@ -37,6 +37,22 @@ impl Turn<'_> {
         self.nodes_of(stage.kind).all(|node| self.past(stage, node))
     }
 
+    /// A machine that a group lists and that is not seen has left, or has joined a moment ago. Where what is seen of nodes is older
+    /// than the list, nobody knows which, and an upgrade that ends now may leave it behind.
+    pub(super) fn misses_a_machine(&self) -> bool {
+        let missed = |machine: &ObjectRef| {
+            let uid = machine.uid.as_deref().unwrap_or_default();
+            let node = self.view.nodes.get(machine.name.as_str());
+            let there = node.is_some_and(|node| node.uid.as_str() == uid);
+            let mut upgrades = self.view.node_upgrades_of(&machine.name);
+            let over = |upgrade: &NodeKubeadmUpgrade| upgrade.spec.node.uid == uid && Standing::of(upgrade).ended();
+            !there && !upgrades.any(|(_, upgrade)| over(upgrade))
+        };
+        let groups = self.roster.groups.iter().map(|members| members.group);
+        let mut newer = groups.filter(|group| self.view.nodes_as_of < group.target().revision);
+        newer.any(|group| group.machines().iter().any(missed))
+    }
+
     pub(super) fn nodes_of(&self, kind: StageKind) -> impl Iterator<Item = &Arc<Node>> {
         self.view
             .nodes
@@ -56,6 +72,11 @@ impl Turn<'_> {
     pub(super) fn bundle_is_new(&self) -> bool {
         self.upgrade.spec.bundle.is_some()
             && self.status.from_version.as_ref() == Some(&self.upgrade.spec.kubernetes_version)
+    }
+
+    /// Whether a control plane is being upgraded or undone.
+    pub(super) fn holds_control_plane(&self) -> bool {
+        self.status.slots.iter().any(|slot| slot.role != NodeRole::Worker)
     }
 
     /// The last sentence of an upgrade that went well, with whom it left behind.

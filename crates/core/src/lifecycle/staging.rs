@@ -12,6 +12,9 @@ use crate::view::Node;
 const STAGING: SignedDuration = SignedDuration::from_mins(30);
 
 pub(super) fn pending(turn: &mut Turn<'_>, node: &Node) {
+    if turn.settings.aborted {
+        return;
+    }
     if turn.upgrade.spec.stage.is_none() {
         return staged(
             turn,

@@ -269,6 +269,38 @@ fn the_end_of_a_hop_wakes_the_group_of_the_next() {
     assert_eq!(groups.count(), 2);
 }
 
+/// A machine was replaced: its leaving was seen, its successor's coming was not, but another replica has listed it.
+#[test]
+fn an_upgrade_does_not_end_while_a_machine_that_is_listed_may_only_be_unseen() {
+    let (mut table, key) = table(1, 2, spec());
+    table.stage_all();
+    table.becomes("cp-1", NodeState::Succeeded, None);
+    table.stage_all();
+    let left = table.cluster.view.nodes.remove("worker-2").unwrap();
+    let upgrade = crate::objects::key_of(&table.node_upgrade("worker-2").metadata);
+    table.cluster.view.remove_node_upgrade(&upgrade);
+    table.becomes("worker-1", NodeState::Succeeded, None);
+    let seen = table.view().nodes_as_of;
+    table.cluster.view.nodes_as_of = crate::view::Revision(1);
+    let subject = Subject::Upgrade(key.clone());
+    let ends = |decision: &crate::action::Decision| {
+        decision
+            .actions
+            .iter()
+            .any(|action| matches!(action, Action::WriteUpgradeStatus { status, .. } if status.finished_at.is_some()))
+    };
+    for _ in 0..3 {
+        let decision = table.decide(&subject);
+        assert!(!ends(&decision) && decision.again.is_some(), "{decision:?}");
+        table.carry_out(&decision);
+        table.cluster.view.nodes_as_of = crate::view::Revision(1);
+    }
+    table.cluster.view.nodes.insert(left.name.clone(), left);
+    table.cluster.view.nodes_as_of = seen;
+    assert_eq!(table.run(&key).concat(), ["worker-2"]);
+    assert_eq!(table.phase(&key), Phase::Succeeded);
+}
+
 /// The pods of a control plane come by another watch than its upgrades: the group of the next hop had looked, and nothing woke it.
 #[test]
 fn the_next_hop_is_looked_for_again_where_the_api_server_was_not_seen_at_the_last() {

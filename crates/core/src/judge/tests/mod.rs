@@ -183,6 +183,23 @@ fn k2_a_node_undoes_its_work_after_the_time_that_a_person_gave() {
 }
 
 #[test]
+fn k32_workers_wait_for_the_last_control_plane_to_be_well_and_the_phase_says_so() {
+    let (mut table, key) = table(1, 2, budget(2, 0));
+    table.stage_all();
+    table.becomes("cp-1", NodeState::Verifying, None);
+    table.cluster.upgrade("cp-1", TO);
+    table.stage_all();
+    assert_eq!(
+        (table.phase(&key), table.going()),
+        (Phase::ControlPlane, vec!["cp-1".to_owned()])
+    );
+    table.becomes("cp-1", NodeState::Succeeded, None);
+    table.stage_all();
+    assert_eq!(table.phase(&key), Phase::Workers);
+    assert_eq!(table.going(), ["worker-1", "worker-2"]);
+}
+
+#[test]
 fn paused_means_that_no_further_node_starts() {
     let (mut table, key) = table(3, 1, spec());
     table.stage_all();

@@ -100,6 +100,17 @@ fn a_paused_or_aborted_upgrade_begins_with_no_node_but_finishes_what_was_begun()
 }
 
 #[test]
+fn nothing_is_brought_for_an_upgrade_that_was_aborted() {
+    for (abort, brought) in [(None, true), (Some(true), false)] {
+        let mut world = World::worker();
+        under(&mut world, |spec| spec.abort = abort);
+        world.desire(DesiredNodeState::Staged);
+        world.settle();
+        assert_eq!(world.has_pod(Task::Stage), brought);
+    }
+}
+
+#[test]
 fn an_aborted_drain_evicts_no_further_pod() {
     let mut world = staged();
     world.put(pod("shop", "cart-1", "worker-1", "cart"));
