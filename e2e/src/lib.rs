@@ -3,11 +3,13 @@
 //! What a lab is lives in `afloat-lab`, which knows nothing of Afloat.
 
 mod account;
+mod breaks;
 mod endpoints;
 mod error;
 mod read;
 mod run;
 mod site;
+mod table;
 
 pub use account::{Account, Filling, NodeAccount};
 pub use endpoints::{Endpoints, Seen};

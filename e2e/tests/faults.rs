@@ -1,5 +1,5 @@
-//! What goes wrong on real machines: a registry that is away, a full disk, a damaged file, a kubelet and an API server that never come up.
-//! Each ends at the target, or with the machine as it was and words that say why.
+//! What goes wrong on real machines: a registry that is away, a full disk, a damaged file, a kubeadm that fails, a kubelet and an API server
+//! that never come up. Each ends at the target, or with the machine as it was and words that say why.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by failing")]
 
@@ -174,26 +174,10 @@ fn k2_a_single_node_whose_new_api_server_never_comes_up_puts_itself_back() {
     site.kubectl(&["create", "configmap", "kept", "--from-literal=since=before"])
         .unwrap();
     let before = site.fingerprint("cp-1").unwrap();
-    site.apply_upgrade("broken", json!({"undoAfterSeconds": 120})).unwrap();
-    let mut broken = false;
-    let followed = site.upgrade(&[], LONG, None, |states| {
-        // Under the API server's name there is now an image that has no such program.
-        let staged = ["Staged", "Draining", "Upgrading"].map(|state| is(states, "cp-1", state));
-        if !broken && staged.contains(&true) {
-            broken = true;
-            let image = format!("registry.k8s.io/kube-apiserver:{TO}");
-            let pause = "ctr -n k8s.io images ls -q | grep /pause: | head -n 1";
-            run(
-                &site,
-                "cp-1",
-                &format!("ctr -n k8s.io images tag --force $({pause}) {image}"),
-            );
-        }
-        Ok(())
-    });
-    let exit_code = told(&followed.unwrap());
+    site.break_api_server("cp-1").unwrap();
+
+    assert_eq!(upgrade(&site, "broken"), Some(1), "{}", site.diagnosis());
     let seen = look(&site);
-    assert!(broken && exit_code == Some(1), "{}", site.diagnosis());
     assert!(
         seen.contains("did not come back within 120 seconds") && seen.contains("API server"),
         "{seen}"
@@ -206,6 +190,43 @@ fn k2_a_single_node_whose_new_api_server_never_comes_up_puts_itself_back() {
     assert_eq!(kept["data"]["since"], "before");
 
     // Bringing the images once more mends it.
+    site.mend_api_server("cp-1").unwrap();
+    ends_at_the_target(&site);
+}
+
+#[test]
+fn k2_one_of_three_whose_new_api_server_never_comes_up_puts_itself_back_and_no_request_is_lost() {
+    let spec = Spec {
+        name: "e2e-dead-cp".to_owned(),
+        workers: 0,
+        ..Spec::default()
+    };
+    let site = Site::up(&spec, TO).unwrap();
+    let before = site.fingerprint("cp-1").unwrap();
+    site.break_api_server("cp-1").unwrap();
+    site.apply_upgrade("broken", json!({"undoAfterSeconds": 120})).unwrap();
+    site.await_staged(LONG).unwrap();
+    let probers = site.lab.probers().sparing().start().unwrap();
+    let followed = site.upgrade(&[], LONG, Some(&probers), |_| Ok(())).unwrap();
+    let exit_code = told(&followed);
+    let seen = look(&site);
+    let settled = site.settled(SETTLED);
+    println!("{}", site.account_to_table(&followed).unwrap());
+    let counts = probers.stop().unwrap();
+    println!("{counts}");
+
+    assert_eq!(exit_code, Some(1), "{}", site.diagnosis());
+    assert!(
+        seen.contains("cp-1") && seen.contains("did not come back within 120 seconds"),
+        "{seen}"
+    );
+    settled.unwrap();
+    assert_eq!(site.states().unwrap()["cp-1"], "RolledBack");
+    assert_eq!(site.fingerprint("cp-1").unwrap(), before);
+    assert_eq!(site.left_behind(FROM).unwrap(), nothing());
+    assert_eq!(counts.failed(), 0, "requests were lost");
+
+    site.mend_api_server("cp-1").unwrap();
     ends_at_the_target(&site);
 }
 
@@ -230,4 +251,38 @@ fn k2_a_single_node_that_loses_its_power_in_the_middle_of_the_swap_goes_on_by_it
     assert!(cut && exit_code == Some(0), "{}", site.diagnosis());
     site.settled(SETTLED).unwrap();
     assert_eq!(site.left_behind(TO).unwrap(), nothing());
+}
+
+#[test]
+fn a_worker_on_which_kubeadm_fails_is_put_back_and_the_rest_goes_on() {
+    let spec = Spec {
+        name: "e2e-broken-w".to_owned(),
+        control_planes: 1,
+        ..Spec::default()
+    };
+    let site = Site::up(&spec, TO).unwrap();
+    site.break_kubeadm("w-1").unwrap();
+    let before = site.fingerprint("w-1").unwrap();
+
+    site.apply_upgrade("broken", json!({"budget": {"maxFailed": 1}}))
+        .unwrap();
+    let followed = site.upgrade(&[], LONG, None, |_| Ok(())).unwrap();
+    let exit_code = told(&followed);
+    let seen = look(&site);
+    println!("{}", site.account_to_table(&followed).unwrap());
+
+    // As many as may fail did.
+    assert_eq!(exit_code, Some(0), "{}", site.diagnosis());
+    assert!(seen.contains("w-1") && seen.contains("kubeadm upgrade"), "{seen}");
+    site.settled(SETTLED).unwrap();
+    let states = site.states().unwrap();
+    assert_eq!(
+        (states["w-1"].as_str(), states["w-2"].as_str()),
+        ("RolledBack", "Succeeded")
+    );
+    assert_eq!(site.fingerprint("w-1").unwrap(), before);
+    assert_eq!(site.left_behind(TO).unwrap(), [format!("w-1 is at {FROM}")]);
+
+    site.mend_kubeadm("w-1").unwrap();
+    ends_at_the_target(&site);
 }

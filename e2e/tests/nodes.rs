@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use afloat_e2e::{Endpoints, Filling, Site};
-use afloat_lab::{Role, Running, Spec};
+use afloat_lab::{Running, Spec};
 use serde_json::json;
 
 const TO: &str = "v1.36.3";
@@ -65,7 +65,7 @@ fn p1_p37_k34_an_ha_cluster_is_upgraded_without_a_lost_request_while_operators_d
         println!("{}", site.diagnosis());
     }
     let settled = site.settled(SETTLED);
-    let account = site.account(&followed).unwrap();
+    let account = site.account_to_table(&followed).unwrap();
     let (counts, seen) = (probers.stop().unwrap(), endpoints.stop());
     println!("{counts}\n{account}");
     println!("the operator {killed:?} was killed, w-2 rebooted: {rebooted}; web's ready endpoints: {seen:?}");
@@ -94,21 +94,6 @@ fn p1_p37_k34_an_ha_cluster_is_upgraded_without_a_lost_request_while_operators_d
     }
 }
 
-/// A patch that cannot be applied: kubeadm fails when it writes the kubelet's configuration, on a control plane after everything
-/// else was swapped. Whoever wrote it thought of another field.
-fn break_kubeadm(site: &Site, machine: &str) {
-    let patch = r#"[{"op": "test", "path": "/maxPods", "value": 42}]"#;
-    let write = format!(
-        "mkdir -p /etc/kubernetes/patches && echo '{patch}' > /etc/kubernetes/patches/kubeletconfiguration0+json.json"
-    );
-    site.lab.machine(machine).unwrap().exec(["sh", "-c", &write]).unwrap();
-}
-
-fn mend_kubeadm(site: &Site, machine: &str) {
-    let remove = ["rm", "-r", "/etc/kubernetes/patches"];
-    site.lab.machine(machine).unwrap().exec(remove).unwrap();
-}
-
 #[test]
 fn k2_a_control_plane_on_which_kubeadm_fails_is_put_back_and_the_upgrade_stops() {
     let spec = Spec {
@@ -117,7 +102,7 @@ fn k2_a_control_plane_on_which_kubeadm_fails_is_put_back_and_the_upgrade_stops()
         ..Spec::default()
     };
     let site = Site::up(&spec, TO).unwrap();
-    break_kubeadm(&site, "cp-1");
+    site.break_kubeadm("cp-1").unwrap();
     let before = site.fingerprint("cp-1").unwrap();
     site.apply_upgrade("broken", json!({})).unwrap();
     let probers = probers_once_staged(&site);
@@ -129,7 +114,7 @@ fn k2_a_control_plane_on_which_kubeadm_fails_is_put_back_and_the_upgrade_stops()
     );
     let explained = site.afloat(&["explain"]).unwrap();
     let settled = site.settled(SETTLED);
-    println!("{explained}\n{}", site.account(&followed).unwrap());
+    println!("{explained}\n{}", site.account_to_table(&followed).unwrap());
     let counts = probers.stop().unwrap();
     println!("{counts}");
 
@@ -149,52 +134,11 @@ fn k2_a_control_plane_on_which_kubeadm_fails_is_put_back_and_the_upgrade_stops()
     assert_eq!(counts.failed(), 0, "requests were lost");
 
     // What was in the way is gone: the same command brings it to the target.
-    mend_kubeadm(&site, "cp-1");
+    site.mend_kubeadm("cp-1").unwrap();
     site.apply_upgrade("mended", json!({})).unwrap();
     let followed = site.upgrade(&[], LONG, None, |_| Ok(())).unwrap();
     println!("{}", followed.said);
     assert_eq!(followed.exit_code, Some(0), "{}", site.diagnosis());
     site.settled(SETTLED).unwrap();
     assert_eq!(site.left_behind(TO).unwrap(), nothing());
-}
-
-#[test]
-fn a_worker_on_which_kubeadm_fails_is_put_back_and_the_rest_goes_on() {
-    let spec = Spec {
-        name: "e2e-broken-w".to_owned(),
-        control_planes: 1,
-        ..Spec::default()
-    };
-    let site = Site::up(&spec, TO).unwrap();
-    break_kubeadm(&site, "w-1");
-    let before = site.fingerprint("w-1").unwrap();
-
-    site.apply_upgrade("broken", json!({"budget": {"maxFailed": 1}}))
-        .unwrap();
-    let followed = site.upgrade(&[], LONG, None, |_| Ok(())).unwrap();
-    println!(
-        "{}\nexit code {:?} after {:?}",
-        followed.said, followed.exit_code, followed.took
-    );
-    println!(
-        "{}\n{}",
-        site.afloat(&["explain"]).unwrap(),
-        site.account(&followed).unwrap()
-    );
-
-    site.settled(SETTLED).unwrap();
-    let states = site.states().unwrap();
-    assert_eq!(
-        (states["w-1"].as_str(), states["w-2"].as_str()),
-        ("RolledBack", "Succeeded")
-    );
-    assert_eq!(site.fingerprint("w-1").unwrap(), before);
-    let versions: Vec<String> = site
-        .lab
-        .machines()
-        .iter()
-        .filter(|machine| machine.role() == Role::Worker)
-        .map(|machine| site.version(machine.name()).unwrap())
-        .collect();
-    assert_eq!(versions, [FROM, TO]);
 }

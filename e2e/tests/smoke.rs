@@ -37,7 +37,7 @@ fn p1_p36_a_single_real_node_is_upgraded_in_place() {
     if followed.exit_code != Some(0) {
         println!("{}", site.diagnosis());
     }
-    println!("{}", site.account(&followed).unwrap());
+    println!("{}", site.account_to_table(&followed).unwrap());
 
     assert_eq!(followed.exit_code, Some(0));
     site.settled(Duration::from_mins(3)).unwrap();

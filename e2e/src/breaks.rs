@@ -1,0 +1,42 @@
+//! What a test breaks on a machine, and how it mends it: each stays broken until it is mended, whatever an upgrade does meanwhile.
+
+use crate::{Error, Site};
+
+const PATCHES: &str = "/etc/kubernetes/patches";
+/// The unit that keeps a wrong image under the API server's name.
+const WRONG_IMAGE: &str = "wrong-image";
+
+impl Site {
+    fn run(&self, machine: &str, script: &str) -> Result<String, Error> {
+        Ok(self.lab.machine(machine)?.exec(["sh", "-c", script])?)
+    }
+
+    /// A patch that cannot be applied: kubeadm fails when it writes the kubelet's configuration, on a control plane after everything
+    /// else was swapped. Whoever wrote it thought of another field.
+    pub fn break_kubeadm(&self, machine: &str) -> Result<(), Error> {
+        let patch = r#"[{"op": "test", "path": "/maxPods", "value": 42}]"#;
+        let write = format!("mkdir -p {PATCHES} && echo '{patch}' > {PATCHES}/kubeletconfiguration0+json.json");
+        self.run(machine, &write).map(drop)
+    }
+
+    pub fn mend_kubeadm(&self, machine: &str) -> Result<(), Error> {
+        self.run(machine, &format!("rm -r {PATCHES}")).map(drop)
+    }
+
+    /// Once it was brought, the next version's API server is an image without such a program: its container never starts.
+    pub fn break_api_server(&self, machine: &str) -> Result<(), Error> {
+        let image = format!("registry.k8s.io/kube-apiserver:{}", self.to());
+        let wrong = "$(ctr -n k8s.io images ls -q | grep /pause: | head -n 1)";
+        let replace = format!(
+            "ctr -n k8s.io images ls -q | grep -qx {image} && ctr -n k8s.io images tag --force {wrong} {image}"
+        );
+        // Again and again: between being staged and being upgraded may be less than a second.
+        let script = format!("systemd-run --quiet --unit {WRONG_IMAGE} sh -c 'while sleep 0.5; do {replace}; done'");
+        self.run(machine, &script).map(drop)
+    }
+
+    /// From now on what is brought stays.
+    pub fn mend_api_server(&self, machine: &str) -> Result<(), Error> {
+        self.run(machine, &format!("systemctl stop {WRONG_IMAGE}")).map(drop)
+    }
+}
