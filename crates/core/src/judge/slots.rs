@@ -147,7 +147,8 @@ impl<'a> Granting<'a> {
                 })
                 .or_else(|| no_room(room.get_or_insert_with(|| self.room(&out)), candidate.node));
             let Some(closed) = closed else {
-                out.take(candidate.node, self.settings);
+                let node = candidate.node;
+                out.take(&node.name, node.failure_domain(&self.settings.failure_domain_label));
                 granted.slots.push(self.slot(&candidate));
                 continue;
             };
@@ -220,51 +221,44 @@ struct Out {
 
 impl Out {
     fn of(view: &View, held: &[Slot], settings: &Settings) -> Self {
-        let slots: BTreeSet<NodeName> = held.iter().map(|slot| NodeName::from(slot.node.as_str())).collect();
-        let mut all = slots.clone();
-        let mut total = 0;
-        for node in view.worker_nodes() {
-            total += 1;
-            if !node.available() {
-                all.insert(node.name.clone());
-            }
-        }
+        let away = view.worker_nodes().filter(|node| !node.available());
         let mut out = Self {
-            slots,
+            slots: BTreeSet::new(),
             all: BTreeSet::new(),
             domains: BTreeMap::new(),
             slot_domains: BTreeMap::new(),
-            allowed: settings.max_unavailable.of(total),
+            allowed: settings.max_unavailable.of(view.worker_nodes().count()),
         };
-        for name in all {
-            if let Some(node) = view.nodes.get(&name) {
-                out.count(node, settings);
-                if out.slots.contains(&name) {
-                    out.count_slot(node, settings);
-                }
-            }
+        for node in away {
+            out.count(&node.name, node.failure_domain(&settings.failure_domain_label));
+        }
+        // A slot counts also where its machine is not seen: an old view may be from before it joined. Of one that has left it is
+        // given back first.
+        for slot in held {
+            let node = view.nodes.get(slot.node.as_str());
+            let domain = match node {
+                Some(node) => node.failure_domain(&settings.failure_domain_label),
+                None => slot.failure_domain.as_deref(),
+            };
+            out.take(&NodeName::from(slot.node.as_str()), domain);
         }
         out
     }
 
-    fn count(&mut self, node: &Node, settings: &Settings) {
-        if self.all.insert(node.name.clone())
-            && let Some(domain) = node.failure_domain(&settings.failure_domain_label)
+    fn count(&mut self, name: &NodeName, domain: Option<&str>) {
+        if self.all.insert(name.clone())
+            && let Some(domain) = domain
         {
             *self.domains.entry(domain.to_owned()).or_default() += 1;
         }
     }
 
-    fn count_slot(&mut self, node: &Node, settings: &Settings) {
-        if let Some(domain) = node.failure_domain(&settings.failure_domain_label) {
+    fn take(&mut self, name: &NodeName, domain: Option<&str>) {
+        self.count(name, domain);
+        if self.slots.insert(name.clone())
+            && let Some(domain) = domain
+        {
             *self.slot_domains.entry(domain.to_owned()).or_default() += 1;
-        }
-    }
-
-    fn take(&mut self, node: &Node, settings: &Settings) {
-        self.count(node, settings);
-        if self.slots.insert(node.name.clone()) {
-            self.count_slot(node, settings);
         }
     }
 
@@ -288,7 +282,6 @@ impl Out {
             until: None,
         };
         if others >= self.allowed {
-            // A slot may be of a machine that has left: it is counted as a slot and is not among those out of service.
             let broken = self.all.difference(&self.slots).count();
             let slots = self.slots.len();
             let share = match settings.max_unavailable {

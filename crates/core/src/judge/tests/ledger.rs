@@ -37,6 +37,21 @@ fn a_machine_that_left_gives_its_slot_back_once_that_is_certain() {
     assert_eq!(table.phase(&key), Phase::Succeeded);
 }
 
+/// An operator that starts from an old view does not see a machine that has joined since, and holds a slot.
+#[test]
+fn the_slot_of_a_machine_that_is_not_seen_counts() {
+    let (mut table, key) = table(1, 3, spec());
+    table.stage_all();
+    table.becomes("cp-1", NodeState::Succeeded, None);
+    table.stage_all();
+    assert_eq!(table.slot_nodes(&key), ["worker-1"]);
+    table.cluster.view.nodes.remove("worker-1");
+    table.cluster.view.nodes_as_of = crate::view::Revision(1);
+    let decision = table.decide(&Subject::Upgrade(key.clone()));
+    table.carry_out(&decision);
+    assert_eq!(table.slot_nodes(&key), ["worker-1"], "two would be away at once");
+}
+
 #[test]
 fn a_group_alone_and_an_upgrade_do_not_go_at_once() {
     let (mut table, key) = table(3, 1, spec());
