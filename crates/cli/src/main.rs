@@ -63,9 +63,13 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     let ended = match command {
         // Without a runtime: it enters the machine first, which a process with threads cannot. Its exit codes are those of steps.
         Command::Node(arguments) => return Ok(node::run(&arguments)?),
-        Command::Hci(Hci::Host { work }) => Ok(task::work_on_host(work)?),
+        Command::Hci(Hci::Host { order, names }) => Ok(task::work_on_host(order, &names)?),
+        Command::Hci(Hci::Prepare(arguments)) => wait(task::run_with(Task::Prepare, arguments)),
         Command::Hci(Hci::PreDrain(arguments)) => wait(task::run(Task::PreDrain, arguments)),
+        Command::Hci(Hci::PostDrain(arguments)) => wait(task::run_with(Task::PostDrain, arguments)),
+        Command::Hci(Hci::SingleNodeUpgrade(arguments)) => wait(task::run_with(Task::SingleNode, arguments)),
         Command::Hci(Hci::RestoreVm(arguments)) => wait(task::run(Task::RestoreVm, arguments)),
+        Command::Hci(Hci::CleanUp(arguments)) => wait(task::run_with(Task::CleanUp, arguments)),
         Command::Completion { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "afloat", &mut std::io::stdout());
             Ok(Code::Done)

@@ -12,6 +12,7 @@ pub mod journal;
 pub mod paths;
 pub mod rancher;
 pub mod real;
+pub mod release;
 pub mod signature;
 pub mod status;
 pub mod steps;

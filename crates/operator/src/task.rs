@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use afloat_core::action::Action;
 use afloat_core::hci::action::{HciAction, JobKind, TaskWrite};
-use afloat_core::hci::task::{Errand, HostDone, HostWork, Look, pre_drain, restore_vm};
+use afloat_core::hci::task::{
+    Errand, HostDone, HostWork, Look, clean_up, post_drain, pre_drain, prepare, restore_vm, single_node,
+};
 use afloat_core::hci::view::HciKind;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
@@ -23,8 +25,8 @@ use crate::snapshot::{Keeper, Kind};
 const RETRY: Duration = Duration::from_secs(5);
 /// How long nothing may change before it is looked again all the same.
 const LOOK_EVERY: Duration = Duration::from_mins(1);
-/// What the tasks look at, beside what every cluster has.
-const WATCHED: &[HciKind] = &[
+/// What tasks look at that move virtual machines, beside what every cluster has.
+const MACHINES: &[HciKind] = &[
     HciKind::Vm,
     HciKind::Vmi,
     HciKind::Migration,
@@ -32,6 +34,8 @@ const WATCHED: &[HciKind] = &[
     HciKind::Engine,
     HciKind::RestoreList,
 ];
+/// What tasks look at that bring a release to a node.
+const RELEASE: &[HciKind] = &[HciKind::Upgrade, HciKind::Cluster];
 
 /// What a task does to the host it runs on.
 pub trait TaskHost: Send + Sync {
@@ -42,26 +46,57 @@ pub trait TaskHost: Send + Sync {
 /// A task that runs on a node.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Task {
+    Prepare,
     PreDrain,
+    PostDrain,
+    SingleNode,
     RestoreVm,
+    CleanUp,
 }
 
 impl Task {
-    pub const ALL: [Self; 2] = [Self::PreDrain, Self::RestoreVm];
+    pub const ALL: [Self; 6] = [
+        Self::Prepare,
+        Self::PreDrain,
+        Self::PostDrain,
+        Self::SingleNode,
+        Self::RestoreVm,
+        Self::CleanUp,
+    ];
 
     /// The Job that runs it.
     pub fn job(self) -> JobKind {
         match self {
+            Self::Prepare => JobKind::Prepare,
             Self::PreDrain => JobKind::PreDrain,
+            Self::PostDrain => JobKind::PostDrain,
+            Self::SingleNode => JobKind::SingleNodeUpgrade,
             Self::RestoreVm => JobKind::RestoreVm,
+            Self::CleanUp => JobKind::CleanUp,
         }
     }
 
     fn look(self, view: &afloat_core::view::View, errand: &Errand, host: &HostDone, now: Timestamp) -> Look {
-        match self {
-            Self::PreDrain => pre_drain(view, errand, host, now),
-            Self::RestoreVm => restore_vm(view, errand, host, now),
-        }
+        let look = match self {
+            Self::Prepare => prepare,
+            Self::PreDrain => pre_drain,
+            Self::PostDrain => post_drain,
+            Self::SingleNode => single_node,
+            Self::RestoreVm => restore_vm,
+            Self::CleanUp => clean_up,
+        };
+        look(view, errand, host, now)
+    }
+
+    /// What it looks at; what nobody looks at is not watched, on any of the nodes.
+    fn watches(self) -> impl Iterator<Item = HciKind> {
+        let (machines, release) = match self {
+            Self::Prepare | Self::CleanUp => (&[][..], &[][..]),
+            Self::PreDrain | Self::RestoreVm => (MACHINES, &[][..]),
+            Self::PostDrain => (&[][..], RELEASE),
+            Self::SingleNode => (MACHINES, RELEASE),
+        };
+        machines.iter().chain(release).copied()
     }
 }
 
@@ -91,7 +126,7 @@ pub enum TaskError {
 pub async fn run(config: TaskConfig, mut says: impl FnMut(&str)) -> Result<String, TaskError> {
     let client = &config.clients.api;
     let served = kinds_served(client.clone()).await?;
-    let hci: Vec<HciKind> = WATCHED.iter().copied().filter(|kind| served.contains(kind)).collect();
+    let hci: Vec<HciKind> = config.task.watches().filter(|kind| served.contains(kind)).collect();
     let mut kinds = vec![Kind::Node, Kind::PodDisruptionBudget];
     let mut feed = Feed::only(client, "", &kinds);
     feed.follow_hci(client, &hci);

@@ -53,10 +53,27 @@ async fn h22_h27_h46_three_nodes_with_thirty_machines_lose_none_and_move_most_of
     // Every machine that can move has to leave its node once; those that went to a node not done yet move again.
     println!("{} migrations; at least {least} are needed", migrations.len());
     assert!(migrations.len() <= 2 * least, "{}", migrations.len());
-    let works: Vec<HostWork> = play.world.host.all().into_iter().map(|(_, work)| work).collect();
-    assert_eq!(works.len(), 9, "each host was prepared once: {works:?}");
+    for node in ["node-1", "node-2", "node-3"] {
+        let asked = play.world.host.all().into_iter().filter(|(host, _)| host == node);
+        let works: Vec<HostWork> = asked.map(|(_, work)| work).collect();
+        assert_eq!(works, ON_EVERY_HOST, "each once, and in this order, on {node}");
+    }
     assert_eq!(play.watchman.stops(), bound.len());
 }
+
+/// What is done on each host, from the first Job to the last.
+const ON_EVERY_HOST: [HostWork; 10] = [
+    HostWork::PreloadImages,
+    HostWork::RecoverAgent,
+    HostWork::RemoveCanalConfig,
+    HostWork::DisableCharts,
+    HostWork::ConfigureServer,
+    HostWork::RemoveArchives,
+    HostWork::BringSystem,
+    HostWork::InstallSystem,
+    HostWork::RestartSoon,
+    HostWork::RemoveOldImages,
+];
 
 #[tokio::test(start_paused = true)]
 async fn an_operator_and_tasks_that_are_killed_again_and_again_lose_nobody_and_stop_nobody_twice() {

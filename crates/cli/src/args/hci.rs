@@ -1,7 +1,6 @@
 //! `afloat hci …`: the tasks that Jobs of a Harvester upgrade run on their node.
 
-use afloat_core::hci::task::HostWork;
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 
 use super::people::Place;
 
@@ -9,20 +8,28 @@ pub const EXAMPLES: &str = "\
 Jobs of an upgrade run these; what they need stands in the environment of their pod.
 By hand, as root on the node itself, for instance when its Job was deleted:
   afloat hci pre-drain --upgrade hvst-upgrade-x7f2k --node node-2
-  afloat hci restore-vm --upgrade hvst-upgrade-x7f2k --node node-2
+  afloat hci prepare --upgrade hvst-upgrade-x7f2k --node node-2 --repo http://10.0.0.5:8080
 
-Both can be run again: what is done already stays as it is, and nobody is stopped who is not on record.
+All can be run again: what is done already stays as it is, and nobody is stopped who is not on record.
 Exit codes: 0 done, 1 failed; the last line says why";
 
 #[derive(Debug, Subcommand)]
 pub enum Hci {
+    /// Bring the images of the release to the node
+    Prepare(Release),
     /// Empty the node: volumes settled, machines moved, those that cannot move stopped by policy and written down
     PreDrain(Errand),
+    /// Wait for the node's new Kubernetes, install its new operating system, and restart it
+    PostDrain(Release),
+    /// All of it for the only node of a cluster
+    SingleNodeUpgrade(Release),
     /// Start the machines again that were stopped for the upgrade of the node
     RestoreVm(Errand),
+    /// Remove images from the node that only the release before needs
+    CleanUp(Release),
     /// One thing on the host itself, in a process of its own
     #[command(hide = true)]
-    Host { work: HostWork },
+    Host { order: Order, names: Vec<String> },
 }
 
 #[derive(Args, Debug)]
@@ -38,4 +45,31 @@ pub struct Errand {
     pub node: String,
     #[command(flatten)]
     pub place: Place,
+}
+
+#[derive(Args, Debug)]
+pub struct Release {
+    #[command(flatten)]
+    pub errand: Errand,
+    /// Where the release is served: the address before /harvester-iso/
+    #[arg(long, value_name = "URL", env = "AFLOAT_HCI_REPO")]
+    pub repo: String,
+    /// The release before, as v1.6.0
+    #[arg(long, value_name = "VERSION", env = "AFLOAT_HCI_PREVIOUS", default_value = "")]
+    pub previous: String,
+}
+
+/// What a task tells its host.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub enum Order {
+    RecoverAgent,
+    RemoveCanalConfig,
+    DisableCharts,
+    ListImages,
+    ImportImages,
+    RemoveImages,
+    ConfigureServer,
+    RemoveArchives,
+    InstallSystem,
+    RestartSoon,
 }

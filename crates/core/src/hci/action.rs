@@ -129,6 +129,8 @@ pub enum TaskWrite {
     Migrate { key: Key, vmi: Arc<str> },
     /// Takes a volume that nobody uses from its node.
     DetachVolume { volume: Target },
+    /// Tells Rancher which Kubernetes the cluster it runs in is to have.
+    AskForKubernetes { cluster: Target, version: Arc<str> },
 }
 
 /// An annotation of the front door on a Node.
@@ -276,6 +278,7 @@ impl TaskWrite {
             Self::StartVm { .. } => "start-vm",
             Self::Migrate { .. } => "migrate-vm",
             Self::DetachVolume { .. } => "detach-volume",
+            Self::AskForKubernetes { .. } => "ask-for-kubernetes",
         }
     }
 }

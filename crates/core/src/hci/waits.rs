@@ -169,16 +169,22 @@ pub fn at_target(node: &Node, release: &Release) -> Result<(), String> {
             &*node.os_image, release.os
         ));
     }
-    let wanted = without_candidate(&release.kubernetes.to_string());
-    let kubelet = node.kubelet_version.as_ref().map(ToString::to_string);
-    let kubelet = kubelet.as_deref().map(without_candidate).unwrap_or_default();
-    if kubelet != wanted {
-        return Err(format!("its kubelet is at {kubelet:?} and has to be at {wanted:?}"));
-    }
+    kubelet_at_target(node, release)?;
     if !node.ready.ready {
         return Err("it is not Ready".to_owned());
     }
     Ok(())
+}
+
+/// The same of its kubelet alone, which is there before the system is.
+pub fn kubelet_at_target(node: &Node, release: &Release) -> Result<(), String> {
+    let wanted = without_candidate(&release.kubernetes.to_string());
+    let kubelet = node.kubelet_version.as_ref().map(ToString::to_string);
+    let kubelet = kubelet.as_deref().map(without_candidate).unwrap_or_default();
+    if kubelet == wanted {
+        return Ok(());
+    }
+    Err(format!("its kubelet is at {kubelet:?} and has to be at {wanted:?}"))
 }
 
 /// A version without `-rcN`, which release candidates carry in the release file and kubelets do not.

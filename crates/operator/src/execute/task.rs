@@ -30,6 +30,10 @@ pub fn of(write: &TaskWrite) -> Request {
             let body = json!({ "spec": { "nodeID": "" } });
             merge(Kind::Hci(HciKind::Volume), volume, body)
         }
+        TaskWrite::AskForKubernetes { cluster, version } => {
+            let body = json!({ "spec": { "kubernetesVersion": &**version } });
+            merge(Kind::Hci(HciKind::Cluster), cluster, body)
+        }
     }
 }
 

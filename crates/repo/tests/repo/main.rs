@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by failing")]
 
+mod bring;
 mod checksums;
 mod client;
 mod files;

@@ -1,7 +1,8 @@
-//! Jobs whose work is not code yet: they take their time and end well, or fail as told. Those of virtual machines run the real tasks (see
-//! `tasks`), and what the work does to the machine is `machines`' part.
+//! The Job whose work is not code yet, that of the manifests: it takes its time and ends well, or fails as told. All others run the real
+//! tasks (see `tasks`), and what the work does to the machine is `machines`' part.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use afloat_api::labels;
@@ -20,16 +21,37 @@ use crate::view::{Change, View};
 
 const TAKES: Duration = Duration::from_mins(2);
 
+/// So many Jobs of a kind will fail; of a kind on one node as `kind/node`.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Failing(Arc<Mutex<BTreeMap<String, u32>>>);
+
+impl Failing {
+    pub fn new(failing: BTreeMap<String, u32>) -> Self {
+        Self(Arc::new(Mutex::new(failing)))
+    }
+
+    /// Whether this one fails, which is then one less.
+    pub fn fails(&self, kind: &str, node: &str) -> Result<(), String> {
+        let here = format!("{kind}/{node}");
+        let mut failing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut wanted = failing.iter_mut();
+        let Some((_, left)) = wanted.find(|(key, left)| **left > 0 && (**key == kind || **key == here)) else {
+            return Ok(());
+        };
+        *left -= 1;
+        Err(format!("{kind} was made to fail"))
+    }
+}
+
 /// Runs Jobs.
 #[derive(Debug)]
 pub struct Jobs {
-    /// So many Jobs of a kind will fail; of a kind on one node as `kind/node`.
-    failing: BTreeMap<String, u32>,
+    failing: Failing,
     takes: Takes,
 }
 
 impl Jobs {
-    pub fn new(failing: BTreeMap<String, u32>) -> Self {
+    pub(super) fn new(failing: Failing) -> Self {
         Self {
             failing,
             takes: Takes::default(),
@@ -108,18 +130,7 @@ impl Actor for Jobs {
             return Decision::at(due);
         }
         let node = label(&job.metadata, labels::HARVESTER_NODE).unwrap_or_default();
-        let here = format!("{kind}/{node}");
-        let failing = self
-            .failing
-            .iter_mut()
-            .find(|(key, left)| **left > 0 && (**key == kind || **key == here));
-        let result = match failing {
-            Some((_, left)) => {
-                *left -= 1;
-                Err(format!("{kind} was made to fail"))
-            }
-            None => Ok(String::new()),
-        };
+        let result = self.failing.fails(&kind, node).map(|()| String::new());
         let started = job.metadata.creation_timestamp.as_ref().map(|time| time.0);
         let status = ended(&result, started, turn.now);
         Decision::request(Request::patch_status(Kind::Job, &job.metadata, &status))

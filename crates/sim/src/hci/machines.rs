@@ -1,5 +1,5 @@
 //! The machines under the Jobs: after the work that follows a drain a machine restarts, is away for a while, and comes back with the new
-//! operating system. A single node gets the new Kubernetes by the same work. Machines also lose power, hang, and boot what they had before.
+//! operating system. Machines also lose power, hang, and boot what they had before.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -47,14 +47,12 @@ pub struct MachineTrouble {
 #[derive(Clone, Copy, Debug, Default)]
 struct Brings {
     system: bool,
-    kubernetes: bool,
 }
 
 /// The machines.
 #[derive(Debug)]
 pub struct Machines {
     os: &'static str,
-    kubernetes: &'static str,
     trouble: MachineTrouble,
     reboots: Takes,
     restarting: BTreeMap<ObjectRef, (Brings, Duration)>,
@@ -65,10 +63,9 @@ pub struct Machines {
 }
 
 impl Machines {
-    pub fn new(os: &'static str, kubernetes: &'static str, trouble: MachineTrouble) -> Self {
+    pub fn new(os: &'static str, trouble: MachineTrouble) -> Self {
         Self {
             os,
-            kubernetes,
             trouble,
             reboots: Takes::default(),
             restarting: BTreeMap::new(),
@@ -86,7 +83,6 @@ impl Machines {
         if let Some(brings) = back {
             let info = node.status.as_ref().and_then(|status| status.node_info.as_ref());
             let (os, kubelet) = info.map_or(("", ""), |info| (info.os_image.as_str(), info.kubelet_version.as_str()));
-            let kubelet = if brings.kubernetes { self.kubernetes } else { kubelet };
             let stays_old = brings.system && self.boots_old(name(&node.metadata));
             let os = if brings.system && !stays_old { self.os } else { os };
             status["nodeInfo"] = node_info(os, kubelet);
@@ -138,16 +134,12 @@ impl Actor for Machines {
         if ended(&change.old) || !ended(&change.new) {
             return;
         }
-        let single = kind_of(job) == "single-node-upgrade";
         let node = label(&job.metadata, labels::HARVESTER_NODE);
-        let Some(node) = node.filter(|_| single || kind_of(job) == "post-drain") else {
+        let Some(node) = node.filter(|_| matches!(kind_of(job), "single-node-upgrade" | "post-drain")) else {
             return;
         };
         let item = ObjectRef::cluster(Kind::Node, node);
-        let brings = Brings {
-            system: true,
-            kubernetes: single,
-        };
+        let brings = Brings { system: true };
         if self.trouble.hanging.contains(node) {
             self.hung.insert(item, brings);
         } else {

@@ -104,26 +104,27 @@ impl HciWorld {
     pub async fn start(client: kube::Client, ground: &Ground, options: HciWorldOptions) -> Result<Self, Failure> {
         ground.lay(&client).await?;
         let trouble = options.trouble;
+        let failing = jobs::Failing::new(trouble.failing_jobs);
         let actors: Vec<Box<dyn Actor>> = vec![
             Box::new(rancher::Planner::new(trouble.rancher_restarts)),
             Box::new(kubevirt::KubeVirt::new(trouble.failing_migrations)),
             Box::new(longhorn::Longhorn::new(trouble.volumes)),
             Box::new(parts::Importers::new(trouble.parts)),
-            Box::new(jobs::Jobs::new(trouble.failing_jobs)),
-            Box::new(machines::Machines::new(
-                ground.release_os(),
-                ground.release_kubernetes(),
-                trouble.machines,
-            )),
+            Box::new(jobs::Jobs::new(failing.clone())),
+            Box::new(machines::Machines::new(ground.release_os(), trouble.machines)),
             Box::new(people::People::new(options.people)),
         ];
-        let driver = Driver::new(client.clone(), options.clock, options.timings, options.seed, actors);
+        let (pace, seed) = (options.timings.pace, options.seed);
+        let driver = Driver::new(client.clone(), options.clock, options.timings, seed, actors);
         let host = HostLog::default();
         let pods = tasks::Pods {
             own: options.task_client.unwrap_or_else(|| client.clone()),
             client,
             clock: options.clock,
+            pace,
+            seed,
             log: host.clone(),
+            failing,
         };
         Ok(Self {
             actors: tokio::spawn(driver.run(WATCHED)),

@@ -98,7 +98,11 @@ impl Actor for Planner {
             .unwrap_or_default()
             .to_owned();
         if !hooked {
-            return tell(called_off(turn.view, &wanted), &cluster.clone(), None);
+            let cluster = cluster.clone();
+            if let Some(decision) = self.take_alone(&wanted, turn) {
+                return decision;
+            }
+            return tell(called_off(turn.view, &wanted), &cluster, None);
         }
         let token = format!("drain-{}", config["provisionGeneration"]);
         let cluster = cluster.clone();
@@ -116,6 +120,27 @@ impl Actor for Planner {
 }
 
 impl Planner {
+    /// The only node of a cluster gets its new version without a drain, and without a question.
+    fn take_alone(&mut self, wanted: &str, turn: &mut Turn<'_>) -> Option<Decision> {
+        let mut nodes = turn.view.nodes.values();
+        let (only, None) = (nodes.next()?.clone(), nodes.next()) else {
+            return None;
+        };
+        (kubelet(&only) != wanted).then(|| self.new_version(&only, wanted, turn))
+    }
+
+    fn new_version(&mut self, node: &Node, wanted: &str, turn: &mut Turn<'_>) -> Decision {
+        let item = ObjectRef::cluster(Kind::Node, name(&node.metadata));
+        if let Err(due) = self.takes.done(&item, RKE2, turn) {
+            return Decision::at(due);
+        }
+        let info = node.status.as_ref().and_then(|status| status.node_info.clone());
+        let mut info = info.unwrap_or_default();
+        wanted.clone_into(&mut info.kubelet_version);
+        let status = json!({ "nodeInfo": info });
+        Decision::request(Request::patch_status(Kind::Node, &node.metadata, &status))
+    }
+
     /// What is next for a node; nothing when it is done.
     fn take(
         &mut self,
@@ -145,22 +170,7 @@ impl Planner {
             if !pods.is_empty() {
                 return Some(Decision::requests(pods).and_at(Some(after(turn.now, EVICT_AGAIN))));
             }
-            let item = ObjectRef::cluster(Kind::Node, name(&node.metadata));
-            if let Err(due) = self.takes.done(&item, RKE2, turn) {
-                return Some(Decision::at(due));
-            }
-            let mut info = node
-                .status
-                .as_ref()
-                .and_then(|status| status.node_info.clone())
-                .unwrap_or_default();
-            wanted.clone_into(&mut info.kubelet_version);
-            let status = json!({ "nodeInfo": info });
-            return Some(Decision::request(Request::patch_status(
-                Kind::Node,
-                &node.metadata,
-                &status,
-            )));
+            return Some(self.new_version(node, wanted, turn));
         }
         if !says(POST_DRAIN) {
             return Some(Decision::request(asks(POST_DRAIN)));

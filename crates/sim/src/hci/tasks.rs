@@ -1,8 +1,8 @@
-//! Jobs of virtual machines run the code that runs on real nodes: the task of the operator's crate, with a host that writes down what it
-//! was asked for. A Job that takes longer than it may is ended, as the Job controller does it.
+//! Jobs run the code that runs on real nodes: the task of the operator's crate, with a host that takes its time and writes down what it was
+//! asked for. A Job that takes longer than it may is ended, as the Job controller does it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use afloat_api::labels;
@@ -19,31 +19,72 @@ use kube::Api;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use tokio::task::JoinSet;
 
-use super::jobs::{ended, is_over, kind_of};
+use super::jobs::{Failing, ended, is_over, kind_of};
 use crate::clock::{Clock, after};
+use crate::hash::fnv64;
 use crate::object::{Kind, label, uid};
 use crate::request::Request;
 
+/// What takes long on a host, up to so long.
+const TAKES: Duration = Duration::from_mins(2);
+
 /// What the hosts were asked to do, in order: node and work.
 #[derive(Clone, Debug, Default)]
-pub struct HostLog(Arc<Mutex<Vec<(String, HostWork)>>>);
+pub struct HostLog(Arc<Mutex<Asked>>);
+
+#[derive(Debug, Default)]
+struct Asked {
+    order: Vec<(String, HostWork)>,
+    /// When long work of a Job will be done: it goes on when whoever asked for it is killed.
+    due: BTreeMap<(String, HostWork), Timestamp>,
+}
 
 impl HostLog {
     pub fn all(&self) -> Vec<(String, HostWork)> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.asked().order.clone()
+    }
+
+    fn asked(&self) -> MutexGuard<'_, Asked> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 struct SimTaskHost {
+    pods: Pods,
+    job: String,
+    kind: String,
     node: String,
-    log: HostLog,
+}
+
+impl SimTaskHost {
+    async fn takes_its_time(&self, work: HostWork) -> Result<(), String> {
+        let long = matches!(
+            work,
+            HostWork::PreloadImages | HostWork::RemoveOldImages | HostWork::InstallSystem
+        );
+        if !long {
+            return Ok(());
+        }
+        let due = {
+            let now = self.pods.clock.now();
+            let part = fnv64(format!("{} {} {work:?}", self.pods.seed, self.node).as_bytes()) % 1000;
+            let takes = TAKES.mul_f64(f64::from(u16::try_from(part).unwrap_or_default()) / 1000.0);
+            let mut asked = self.pods.log.asked();
+            let key = (self.job.clone(), work);
+            *asked
+                .due
+                .entry(key)
+                .or_insert_with(|| after(now, takes.div_f64(self.pods.pace)))
+        };
+        tokio::time::sleep(self.pods.clock.until(due)).await;
+        self.pods.failing.fails(&self.kind, &self.node)
+    }
 }
 
 impl TaskHost for SimTaskHost {
     fn carry_out(&self, work: HostWork) -> BoxFuture<'_, Result<(), String>> {
-        let mut log = self.log.0.lock().unwrap_or_else(PoisonError::into_inner);
-        log.push((self.node.clone(), work));
-        Box::pin(async { Ok(()) })
+        self.pods.log.asked().order.push((self.node.clone(), work));
+        Box::pin(self.takes_its_time(work))
     }
 }
 
@@ -55,12 +96,8 @@ impl OperatorClock for TaskClock {
     }
 }
 
-/// The task of a kind of Job, where it is code. A single node is emptied as every node is before a drain; what else its Job does is
-/// the machine's part.
+/// The task of a kind of Job, where it is code.
 pub(super) fn task_of(kind: &str) -> Option<Task> {
-    if kind == "single-node-upgrade" {
-        return Some(Task::PreDrain);
-    }
     Task::ALL.into_iter().find(|task| task.job().word() == kind)
 }
 
@@ -70,7 +107,10 @@ pub(super) struct Pods {
     pub client: kube::Client,
     pub own: kube::Client,
     pub clock: Clock,
+    pub pace: f64,
+    pub seed: u64,
     pub log: HostLog,
+    pub failing: Failing,
 }
 
 /// Runs the tasks of Jobs until it is dropped.
@@ -107,14 +147,19 @@ async fn run_job(pods: Pods, task: Task, job: Job) {
     let node = text(labels::HARVESTER_NODE);
     let namespace = job.metadata.namespace.clone().unwrap_or_default();
     let config = TaskConfig {
-        clients: Clients::of(pods.own),
+        clients: Clients::of(pods.own.clone()),
         clock: Arc::new(TaskClock(pods.clock)),
         task,
         errand: Errand {
             upgrade: Key::new(&namespace, &text(labels::HARVESTER_UPGRADE)),
             node: NodeName::from(node.as_str()),
         },
-        host: Arc::new(SimTaskHost { node, log: pods.log }),
+        host: Arc::new(SimTaskHost {
+            pods: pods.clone(),
+            job: uid(&job.metadata).to_owned(),
+            kind: kind_of(&job).to_owned(),
+            node,
+        }),
     };
     let job_name = job.metadata.name.clone().unwrap_or_default();
     let started = job.metadata.creation_timestamp.as_ref().map(|time| time.0);

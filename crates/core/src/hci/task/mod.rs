@@ -2,6 +2,8 @@
 //! for, or that it is over. Nothing is remembered between looks but what the cluster and the host show, so that a Job that is killed and
 //! started again goes on where it was. Carrying out is for the operator's task runner; what the host does is behind its port.
 
+mod images;
+mod post_drain;
 mod pre_drain;
 mod restore_vm;
 
@@ -12,6 +14,8 @@ use jiff::Timestamp;
 use super::action::TaskWrite;
 use crate::view::{Key, NodeName, View};
 
+pub use images::{clean_up, prepare};
+pub use post_drain::{post_drain, single_node};
 pub use pre_drain::pre_drain;
 pub use restore_vm::restore_vm;
 
@@ -24,8 +28,7 @@ pub struct Errand {
 }
 
 /// What is done on the host itself; each can be done again without harm.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, strum::EnumString, strum::IntoStaticStr)]
-#[strum(serialize_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum HostWork {
     /// Rancher's agent is taken out of what an earlier upgrade left it in, and runs.
     RecoverAgent,
@@ -33,20 +36,36 @@ pub enum HostWork {
     RemoveCanalConfig,
     /// The old release's own charts are not installed again when its server restarts.
     DisableCharts,
+    /// The images of the release are there before anything needs them.
+    PreloadImages,
+    /// Images that only the release before needs go.
+    RemoveOldImages,
+    /// The server starts with what the release expects of its configuration.
+    ConfigureServer,
+    /// Archives of images that the server has read go.
+    RemoveArchives,
+    /// The new operating system lies on the host.
+    BringSystem,
+    /// The new operating system is what boots next.
+    InstallSystem,
+    /// The machine restarts, soon after the task has ended.
+    RestartSoon,
 }
 
 impl HostWork {
-    /// The word on the command line.
-    pub fn word(self) -> &'static str {
-        self.into()
-    }
-
     /// What a person reads about it.
     pub fn words(self) -> &'static str {
         match self {
             Self::RecoverAgent => "recovers Rancher's agent on the host",
             Self::RemoveCanalConfig => "removes the old canal configuration",
             Self::DisableCharts => "keeps the old release's charts from being installed again",
+            Self::PreloadImages => "brings the images of the release to the host",
+            Self::RemoveOldImages => "removes images that only the release before needs",
+            Self::ConfigureServer => "configures RKE2 for the release",
+            Self::RemoveArchives => "removes archives of images that RKE2 has read",
+            Self::BringSystem => "brings the new operating system to the host",
+            Self::InstallSystem => "installs the new operating system beside the running one",
+            Self::RestartSoon => "lets the machine restart in half a minute",
         }
     }
 }
@@ -69,6 +88,12 @@ pub enum Look {
 /// What was done on the host so far by this run of the task.
 pub type HostDone = std::collections::BTreeSet<HostWork>;
 
+/// The first of these that is not done yet.
+fn first_open(works: &[HostWork], done: &HostDone) -> Option<Look> {
+    let open = works.iter().find(|work| !done.contains(work));
+    open.copied().map(Look::Host)
+}
+
 fn waits(says: String) -> Look {
     Look::Wait { says, again: None }
 }
@@ -80,5 +105,7 @@ fn recorded(view: &View, errand: &Errand) -> Option<Arc<super::view::Seen<super:
     view.hci.restore_lists.get(&key).cloned()
 }
 
+#[cfg(test)]
+mod release_tests;
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,88 @@
+//! After Rancher has drained a node: its new Kubernetes is waited for, then the new operating system is installed, and the machine restarts
+//! (H47, H48). A single node, which nobody drains, is emptied first, and asks for its Kubernetes itself (H10, H42).
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::{Errand, HostDone, HostWork, Look, first_open, pre_drain, waits};
+use crate::hci::action::TaskWrite;
+use crate::hci::release::Release;
+use crate::hci::waits::kubelet_at_target;
+use crate::view::{Node, View};
+
+/// One look.
+pub fn post_drain(view: &View, errand: &Errand, host: &HostDone, _: Timestamp) -> Look {
+    let (node, release) = match upgraded(view, errand) {
+        Ok(found) => found,
+        Err(failed) => return failed,
+    };
+    first_open(&[HostWork::ConfigureServer], host).unwrap_or_else(|| new_system(node, &release, host))
+}
+
+/// One look at the only node of a cluster. The system is brought while virtual machines still run: they are off for shorter.
+pub fn single_node(view: &View, errand: &Errand, host: &HostDone, now: Timestamp) -> Look {
+    let (node, release) = match upgraded(view, errand) {
+        Ok(found) => found,
+        Err(failed) => return failed,
+    };
+    if kubelet_at_target(node, &release).is_ok() {
+        return new_system(node, &release, host);
+    }
+    if let Some(open) = first_open(&[HostWork::BringSystem], host) {
+        return open;
+    }
+    let emptied = pre_drain(view, errand, host, now);
+    if !matches!(emptied, Look::Done { .. }) {
+        return emptied;
+    }
+    first_open(&[HostWork::ConfigureServer], host)
+        .or_else(|| ask(view, &release))
+        .unwrap_or_else(|| new_system(node, &release, host))
+}
+
+fn upgraded<'a>(view: &'a View, errand: &Errand) -> Result<(&'a Node, Release), Look> {
+    let failed = |says: String| Look::Failed { says };
+    let node = view.nodes.get(&errand.node);
+    let node = node.ok_or_else(|| failed(format!("node {} is gone", errand.node)))?;
+    let upgrade = view.hci.upgrades.get(&errand.upgrade);
+    let upgrade = upgrade.ok_or_else(|| failed(format!("upgrade {} is gone", errand.upgrade)))?;
+    let recorded = upgrade.status.as_ref().map(|status| status.repo_info.as_str());
+    let release = Release::parse(recorded.unwrap_or_default())
+        .map_err(|error| failed(format!("status.repoInfo of upgrade {}: {error}", errand.upgrade)))?;
+    Ok((node, release))
+}
+
+/// Tells Rancher which Kubernetes the cluster is to have.
+fn ask(view: &View, release: &Release) -> Option<Look> {
+    let Some(cluster) = view.hci.local_cluster() else {
+        let says = "clusters.provisioning.cattle.io fleet-local/local is not there: Rancher cannot be asked".to_owned();
+        return Some(Look::Failed { says });
+    };
+    let wanted = release.kubernetes.to_string();
+    (*cluster.kubernetes_version != wanted).then(|| Look::Write {
+        says: format!("asks Rancher for Kubernetes {wanted}"),
+        what: vec![TaskWrite::AskForKubernetes {
+            cluster: cluster.target.clone(),
+            version: Arc::from(wanted),
+        }],
+    })
+}
+
+/// Rancher asks before its own work on the node is seen: the kubelet says when that is.
+fn new_system(node: &Node, release: &Release, host: &HostDone) -> Look {
+    if let Err(says) = kubelet_at_target(node, release) {
+        return waits(format!("waits for the new Kubernetes on {}: {says}", node.name));
+    }
+    if let Some(open) = first_open(&[HostWork::RemoveArchives], host) {
+        return open;
+    }
+    if *node.os_image == *release.os {
+        let says = format!("node {} runs {} already", node.name, release.os);
+        return Look::Done { says };
+    }
+    let works = [HostWork::BringSystem, HostWork::InstallSystem, HostWork::RestartSoon];
+    first_open(&works, host).unwrap_or_else(|| Look::Done {
+        says: format!("node {} restarts with {}", node.name, release.os),
+    })
+}

@@ -1,0 +1,161 @@
+//! Tasks that bring a release to a node, look by look: in upstream's order, each waiting for what is not its own to do, and none of it
+//! done on a node that has it already.
+
+use std::sync::Arc;
+
+use afloat_api::harvester::UpgradeStatus;
+use jiff::Timestamp;
+
+use super::*;
+use crate::hci::tests::world::{NEW_OS, NEW_RKE2, RELEASE, World};
+use crate::view::NodeName;
+
+const NODE: &str = "node-1";
+
+type Task = fn(&View, &Errand, &HostDone, Timestamp) -> Look;
+
+fn errand() -> Errand {
+    Errand {
+        upgrade: World::key(),
+        node: NodeName::from(NODE),
+    }
+}
+
+fn now() -> Timestamp {
+    "2026-11-15T12:00:00Z".parse().unwrap()
+}
+
+fn world(nodes: usize) -> World {
+    let mut world = World::new(nodes);
+    world.start();
+    world.change_upgrade(|upgrade| {
+        upgrade.status = Some(UpgradeStatus {
+            repo_info: RELEASE.to_owned(),
+            ..UpgradeStatus::default()
+        });
+    });
+    world.taint(NODE);
+    world
+}
+
+/// Carries works out until the task does something else.
+fn works(task: Task, world: &World, done: &mut HostDone) -> (Vec<HostWork>, Look) {
+    let mut order = Vec::new();
+    loop {
+        match task(&world.view, &errand(), done, now()) {
+            Look::Host(work) => {
+                assert!(done.insert(work), "{work:?} is asked for twice");
+                order.push(work);
+            }
+            other => return (order, other),
+        }
+    }
+}
+
+fn said(look: &Look) -> &str {
+    match look {
+        Look::Write { says, .. } | Look::Wait { says, .. } | Look::Done { says } | Look::Failed { says } => says,
+        Look::Host(work) => work.words(),
+    }
+}
+
+fn kubernetes(world: &mut World) {
+    world.change_node(NODE, |node| node.kubelet_version = NEW_RKE2.parse().ok());
+}
+
+#[test]
+fn h9_h21_images_come_before_the_upgrade_and_go_after_it() {
+    let world = world(3);
+    for (task, work) in [
+        (prepare as Task, HostWork::PreloadImages),
+        (clean_up, HostWork::RemoveOldImages),
+    ] {
+        let (order, end) = works(task, &world, &mut HostDone::new());
+        assert_eq!(order, [work]);
+        assert!(matches!(end, Look::Done { .. }), "{end:?}");
+    }
+}
+
+#[test]
+fn h47_the_system_waits_for_the_new_kubernetes_and_the_restart_comes_last() {
+    let (mut world, mut done) = (world(3), HostDone::new());
+    let (order, waits) = works(post_drain, &world, &mut done);
+    assert_eq!(order, [HostWork::ConfigureServer]);
+    assert!(matches!(waits, Look::Wait { .. }), "{waits:?}");
+    assert!(said(&waits).contains(NEW_RKE2), "{waits:?}");
+    kubernetes(&mut world);
+    let (order, end) = works(post_drain, &world, &mut done);
+    assert_eq!(
+        order,
+        [
+            HostWork::RemoveArchives,
+            HostWork::BringSystem,
+            HostWork::InstallSystem,
+            HostWork::RestartSoon
+        ]
+    );
+    assert!(said(&end).contains("restarts with Harvester v1.7.0"), "{end:?}");
+}
+
+#[test]
+fn h48_a_node_that_runs_the_system_already_is_not_restarted() {
+    let mut world = world(3);
+    kubernetes(&mut world);
+    world.change_node(NODE, |node| node.os_image = Arc::from(NEW_OS));
+    let (order, end) = works(post_drain, &world, &mut HostDone::new());
+    assert_eq!(order, [HostWork::ConfigureServer, HostWork::RemoveArchives]);
+    assert!(matches!(end, Look::Done { .. }), "{end:?}");
+}
+
+#[test]
+fn h10_h42_a_single_node_is_emptied_and_asks_for_its_kubernetes_itself() {
+    let (mut world, mut done) = (world(1), HostDone::new());
+    world.add_vm("web", NODE, |_| {});
+    let (order, waits) = works(single_node, &world, &mut done);
+    assert_eq!(
+        order,
+        [HostWork::BringSystem, HostWork::RecoverAgent],
+        "it is brought while virtual machines still run"
+    );
+    assert!(said(&waits).contains("shop/web"), "{waits:?}");
+    world.remove_vmi("web");
+    let (order, asks) = works(single_node, &world, &mut done);
+    assert_eq!(
+        order,
+        [
+            HostWork::RemoveCanalConfig,
+            HostWork::DisableCharts,
+            HostWork::ConfigureServer
+        ]
+    );
+    let Look::Write { what, .. } = asks else {
+        panic!("{asks:?}");
+    };
+    let [TaskWrite::AskForKubernetes { version, .. }] = what.as_slice() else {
+        panic!("{what:?}");
+    };
+    assert_eq!(&**version, NEW_RKE2);
+    kubernetes(&mut world);
+    let (order, end) = works(single_node, &world, &mut done);
+    assert_eq!(
+        order,
+        [HostWork::RemoveArchives, HostWork::InstallSystem, HostWork::RestartSoon]
+    );
+    assert!(matches!(end, Look::Done { .. }), "{end:?}");
+}
+
+#[test]
+fn what_is_missing_is_named() {
+    let mut world = world(3);
+    let nobody = Errand {
+        node: NodeName::from("node-9"),
+        ..errand()
+    };
+    let gone = post_drain(&world.view, &nobody, &HostDone::new(), now());
+    assert!(said(&gone).contains("node-9 is gone"), "{gone:?}");
+    world.change_upgrade(|upgrade| upgrade.status = None);
+    for task in [post_drain as Task, single_node] {
+        let unread = task(&world.view, &errand(), &HostDone::new(), now());
+        assert!(said(&unread).contains("status.repoInfo"), "{unread:?}");
+    }
+}

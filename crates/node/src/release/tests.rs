@@ -1,0 +1,305 @@
+//! Works of a release on a host that writes down what it is told: which programs run, in which order, and what a failure leaves behind.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::lists::{Bundle, ListError, images_of, old_alone};
+use super::*;
+use crate::digest::Digest;
+use crate::host::{Endpoint, EtcdStatus, Forward, Host, HostError, Listed, Room, Signal, UnitOrder, UnitState};
+
+const METADATA: &str = "
+images:
+  common:
+  - list: images-lists/harvester-images-v1.7.0.txt
+    archive: images/harvester-images-v1.7.0.tar.zst
+  rke2:
+  - list: images-lists/rke2-images.txt
+    archive: images/rke2-images.tar.zst
+  agent:
+  - list: images-lists/agent.txt
+    archive: images/agent.tar.zst
+";
+
+/// A host of which a test says what programs answer, by a part of their command line; all others end well and say nothing.
+#[derive(Default)]
+struct Scripted {
+    files: BTreeMap<String, Vec<u8>>,
+    answers: Vec<(&'static str, Result<&'static str, &'static str>)>,
+    ran: Vec<String>,
+    orders: Vec<String>,
+    room: u64,
+}
+
+impl Scripted {
+    fn text(&self, path: &str) -> String {
+        let found = self.files.get(path).cloned().unwrap_or_default();
+        String::from_utf8(found).unwrap()
+    }
+}
+
+const NOT_HERE: HostError = HostError::Unsupported("do that: no work of a release asks for it");
+
+impl Host for Scripted {
+    fn read(&mut self, path: &str) -> Answer<Option<Vec<u8>>> {
+        Ok(self.files.get(path).cloned())
+    }
+    fn size(&mut self, path: &str) -> Answer<Option<u64>> {
+        Ok(self.files.get(path).map(|file| file.len() as u64))
+    }
+    fn digest(&mut self, _: &str) -> Answer<Option<Digest>> {
+        Err(NOT_HERE)
+    }
+    fn list(&mut self, _: &str) -> Answer<Vec<Listed>> {
+        Err(NOT_HERE)
+    }
+    fn write(&mut self, path: &str, content: &[u8], _: u32) -> Answer<()> {
+        self.files.insert(path.to_owned(), content.to_vec());
+        Ok(())
+    }
+    fn copy(&mut self, _: &str, _: &str) -> Answer<()> {
+        Err(NOT_HERE)
+    }
+    fn append(&mut self, _: &str, _: &[u8]) -> Answer<()> {
+        Err(NOT_HERE)
+    }
+    fn rename(&mut self, _: &str, _: &str) -> Answer<()> {
+        Err(NOT_HERE)
+    }
+    fn remove(&mut self, path: &str) -> Answer<()> {
+        self.files.remove(path);
+        Ok(())
+    }
+    fn sync(&mut self) -> Answer<()> {
+        Ok(())
+    }
+    fn room(&mut self, path: &str) -> Answer<Room> {
+        if self.room == 0 {
+            return Err(HostError::Failed {
+                action: "look at",
+                object: path.to_owned(),
+                message: "no such file or directory".to_owned(),
+            });
+        }
+        Ok(Room {
+            bytes: self.room,
+            inodes: 1000,
+        })
+    }
+    fn unit(&mut self, _: &str) -> Answer<UnitState> {
+        Err(NOT_HERE)
+    }
+    fn order(&mut self, unit: &str, order: UnitOrder) -> Answer<()> {
+        self.orders.push(format!("{order:?} {unit}"));
+        Ok(())
+    }
+    fn reload_units(&mut self) -> Answer<()> {
+        self.orders.push("reload".to_owned());
+        Ok(())
+    }
+    fn run(&mut self, _: &str, command: &Command) -> Answer<Job> {
+        let program = command.program.rsplit('/').next().unwrap();
+        let line = format!("{program} {}", command.args.join(" "));
+        let known = self.answers.iter().find(|(part, _)| line.contains(part));
+        let answer = known.map_or(Ok(""), |(_, answer)| *answer);
+        self.ran.push(line);
+        Ok(Job::Ended {
+            exit_code: i32::from(answer.is_err()),
+            stdout: answer.unwrap_or_default().to_owned(),
+            stderr: answer.err().unwrap_or_default().to_owned(),
+        })
+    }
+    fn end_jobs(&mut self) -> Answer<()> {
+        Err(NOT_HERE)
+    }
+    fn runs(&mut self, _: &str) -> Answer<bool> {
+        Err(NOT_HERE)
+    }
+    fn signal(&mut self, _: &str, _: Signal) -> Answer<()> {
+        Err(NOT_HERE)
+    }
+    fn forward(&mut self, _: Option<&Forward>) -> Answer<()> {
+        Err(NOT_HERE)
+    }
+    fn forwarding(&mut self) -> Answer<Option<u32>> {
+        Err(NOT_HERE)
+    }
+    fn well(&mut self, _: Endpoint) -> Answer<bool> {
+        Err(NOT_HERE)
+    }
+    fn etcd(&mut self) -> Answer<EtcdStatus> {
+        Err(NOT_HERE)
+    }
+    fn hand_over_etcd(&mut self) -> Answer<()> {
+        Err(NOT_HERE)
+    }
+}
+
+fn set(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(|&name| name.to_owned()).collect()
+}
+
+#[test]
+fn what_a_release_says_about_its_images_is_read_or_refused() {
+    let bundle = Bundle::parse(METADATA).unwrap();
+    assert_eq!(bundle.images.rke2[0].archive, "images/rke2-images.tar.zst");
+    assert_eq!(bundle.images.agent.len(), 1);
+    for (text, expected) in [
+        ("images: {common: [], rke2: []}", ListError::NoArchive("common")),
+        (
+            "images: {common: [{list: l, archive: a}]}",
+            ListError::NoArchive("rke2"),
+        ),
+        (
+            "images: {common: [{list: l, archive: ../../etc/shadow}], rke2: [{list: l, archive: a}]}",
+            ListError::Outside("../../etc/shadow".to_owned()),
+        ),
+        (
+            "images: {common: [{list: /l, archive: a}], rke2: [{list: l, archive: a}]}",
+            ListError::Outside("/l".to_owned()),
+        ),
+    ] {
+        assert_eq!(Bundle::parse(text), Err(expected), "{text}");
+    }
+    assert!(matches!(Bundle::parse("- no\n"), Err(ListError::Metadata(_))));
+}
+
+#[test]
+fn an_empty_list_never_says_that_nothing_is_missing() {
+    assert_eq!(images_of("a.txt", "\n  \n"), Err(ListError::Empty("a.txt".to_owned())));
+    assert_eq!(images_of("a.txt", "x:1\n\n y:2 \n"), Ok(set(&["x:1", "y:2"])));
+}
+
+#[test]
+fn h9_h26_only_what_the_release_before_alone_had_goes() {
+    let before = set(&[
+        "docker.io/rancher/harvester:v1.6.0",
+        "rancher/shared:v1",
+        "rancher/harvester-upgrade:v1.6.0",
+        "longhornio/longhorn-engine:v1.8.0",
+        "suse/vmdp:2.5.4",
+    ]);
+    let now = set(&["docker.io/rancher/harvester:v1.7.0", "rancher/shared:v1"]);
+    let there = [
+        "mirror.local:5000/rancher/harvester:v1.6.0",
+        "docker.io/rancher/harvester:v1.7.0",
+        "docker.io/rancher/shared:v1",
+        "docker.io/rancher/harvester-upgrade:v1.6.0",
+        "docker.io/longhornio/longhorn-engine:v1.8.0",
+        "docker.io/suse/vmdp:2.5.4",
+        "docker.io/a-persons/own:v1",
+    ];
+    assert_eq!(
+        old_alone(&before, &now, there.into_iter()),
+        ["mirror.local:5000/rancher/harvester:v1.6.0"]
+    );
+}
+
+#[test]
+fn h21_images_are_those_of_rke2s_containerd_and_archives_are_imported_as_they_are() {
+    let mut host = Scripted {
+        answers: vec![("images list", Ok("docker.io/a:1\nsha256:0123\ndocker.io/b:2\n"))],
+        ..Scripted::default()
+    };
+    assert_eq!(
+        images::present(&mut host, "r").unwrap(),
+        set(&["docker.io/a:1", "docker.io/b:2"])
+    );
+    images::import(&mut host, "r", "/usr/local/upgrade_tmp/x.tar.zst").unwrap();
+    let socket = "ctr --address /run/k3s/containerd/containerd.sock --namespace k8s.io";
+    assert_eq!(
+        host.ran,
+        [
+            format!("{socket} images list --quiet"),
+            format!("{socket} images import --no-unpack /usr/local/upgrade_tmp/x.tar.zst"),
+        ]
+    );
+    host.answers = vec![("images import", Err("no space left on device"))];
+    let said = images::import(&mut host, "s", "/x.tar.zst").unwrap_err().to_string();
+    assert!(said.contains("no space left on device"), "{said}");
+}
+
+#[test]
+fn an_image_that_a_container_uses_stays_and_one_that_cannot_go_stops_nothing() {
+    let mut host = Scripted {
+        answers: vec![
+            (
+                "containers list",
+                Ok("CONTAINER    IMAGE    RUNTIME\nc1    docker.io/used:1    io.containerd.runc.v2\n"),
+            ),
+            ("images remove docker.io/stuck:1", Err("it is locked")),
+        ],
+        ..Scripted::default()
+    };
+    let names = ["docker.io/used:1", "docker.io/stuck:1", "docker.io/old:1"];
+    assert_eq!(images::remove(&mut host, "r", &names).unwrap(), ["docker.io/old:1"]);
+}
+
+#[test]
+fn h47_the_server_is_configured_once_and_what_a_person_wrote_stays() {
+    let folder = "/etc/rancher/rke2/config.yaml.d";
+    let mut host = Scripted::default();
+    let cores = "processor\t: 0\nmodel name: x\n".repeat(8);
+    host.files.insert("/proc/cpuinfo".to_owned(), cores.into_bytes());
+    let own = format!("{folder}/91-harvester-cdi.yaml");
+    host.files.insert(own.clone(), b"mine".to_vec());
+    for _ in 0..2 {
+        server::configure(&mut host).unwrap();
+    }
+    assert_eq!(host.text(&own), "mine");
+    assert!(
+        host.text(&format!("{folder}/99-max-pods.yaml"))
+            .contains("max-pods=200")
+    );
+    let reserved = host.text(&format!("{folder}/99-z00-harvester-reserved-resources.yaml"));
+    // 60 + 10 + 10 + 4 * 2.5 + 400 = 490, twice, two parts to three.
+    assert!(reserved.contains("system-reserved=cpu=392m"), "{reserved}");
+    assert!(reserved.contains("kube-reserved=cpu=588m"), "{reserved}");
+    host.files
+        .insert(format!("{}/a.tar.zst", server::SERVER_ARCHIVES), Vec::new());
+    server::remove_archives(&mut host, &["a.tar.zst"]).unwrap();
+    assert!(!host.files.keys().any(|path| path.ends_with("a.tar.zst")));
+}
+
+fn with_system(room: u64) -> Scripted {
+    let mut host = Scripted {
+        room,
+        ..Scripted::default()
+    };
+    host.files
+        .insert(format!("{FOLDER}/rootfs.squashfs"), b"system".to_vec());
+    host
+}
+
+#[test]
+fn h47_h48_the_new_system_is_installed_beside_the_running_one() {
+    let mut host = with_system(4 << 30);
+    system::install(&mut host, "r").unwrap();
+    let programs: Vec<&str> = host.ran.iter().filter_map(|line| line.split(' ').next()).collect();
+    assert_eq!(programs, ["mkdir", "umount", "mount", "elemental", "umount"]);
+    assert!(host.text("/run/afloat/elemental/config.yaml").contains("size: 3072"));
+    assert!(
+        !host.files.contains_key(&format!("{FOLDER}/rootfs.squashfs")),
+        "it is not needed any more"
+    );
+    system::restart_soon(&mut host).unwrap();
+    assert_eq!(host.orders, ["reload", "Restart afloat-hci-restart.timer"]);
+}
+
+#[test]
+fn a_system_that_cannot_be_installed_is_not_and_the_way_out_is_named() {
+    let mut no_image = with_system(4 << 30);
+    no_image.files.clear();
+    let mut broken = with_system(4 << 30);
+    broken.answers = vec![("elemental upgrade", Err("cannot write transition.img"))];
+    for (host, words, ran) in [
+        (no_image, "it is not there", 0),
+        (with_system(0), "not Elemental's", 0),
+        (with_system(1 << 30), "has 1024 MiB free and 3072 are needed", 0),
+        (broken, "cannot write transition.img", 5),
+    ] {
+        let mut host = host;
+        let said = system::install(&mut host, "r").unwrap_err().to_string();
+        assert!(said.contains(words), "{said}");
+        assert_eq!(host.ran.len(), ran, "what was mounted is unmounted: {:?}", host.ran);
+    }
+}
