@@ -52,7 +52,7 @@ async fn h21_a_file_of_our_server_is_whole_in_its_place_and_compared_with_its_ch
     let mut heard = Vec::new();
     let bytes = client
         .bring("/harvester-iso/digits", &place, |bytes, total| {
-            heard.push((bytes, total))
+            heard.push((bytes, total));
         })
         .await
         .unwrap();
