@@ -461,14 +461,20 @@ pub fn wait_for_step(command: &Command) -> Ran {
 /// kubeadm's last words after every error.
 const NO_CAUSE: &str = "To see the stack trace of this error";
 
-/// A command that failed, in one sentence.
+/// A command that failed, in one sentence: its last words, with the error that they end where it was told on several lines. What such an
+/// error quotes in between is left out.
 pub fn failed(command: &Command, code: i32, said: &str) -> String {
-    let last = said
-        .lines()
-        .rev()
-        .find(|line| !line.trim().is_empty() && !line.starts_with(NO_CAUSE))
-        .unwrap_or_default();
-    format!("{} ended with {code}: {last}", said_short(command))
+    let spoken = |line: &&str| !line.trim().is_empty() && !line.starts_with(NO_CAUSE);
+    let last = said.lines().rev().find(spoken).unwrap_or_default();
+    let begins = |line: &&str| line.starts_with("error:");
+    let why = match said.lines().rev().find(begins) {
+        Some(first) if first != last => {
+            let (first, last) = (first.trim_end_matches([':', ' ']), last.trim_start_matches([':', ' ']));
+            format!("{first}: {last}")
+        }
+        _ => last.to_owned(),
+    };
+    format!("{} ended with {code}: {why}", said_short(command))
 }
 
 fn said_short(command: &Command) -> String {

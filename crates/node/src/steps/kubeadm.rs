@@ -308,6 +308,15 @@ mod tests {
             crate::instruction::failed(&command, 1, said),
             "kubeadm upgrade node ended with 1: error: error execution phase kubelet-config: testing path /maxPods failed"
         );
+        // What it quotes in between is a person's, and not for everybody who reads a status.
+        let said = "error: error execution phase kubelet-config: could not apply the following patch to target \"kubeletconfiguration\":\n\
+                    [{\"op\":\"test\",\"path\":\"/maxPods\",\"value\":42}]\n: testing value /maxPods failed: test failed\n\
+                    To see the stack trace of this error execute with --v=5 or higher\n";
+        assert_eq!(
+            crate::instruction::failed(&command, 1, said),
+            "kubeadm upgrade node ended with 1: error: error execution phase kubelet-config: could not apply the following patch to target \
+             \"kubeletconfiguration\": testing value /maxPods failed: test failed"
+        );
     }
 
     #[test]
