@@ -92,7 +92,7 @@ e2e-nodes: $(E2E_NEEDS) ## Three control planes and two workers upgraded while a
 	@tools/ensure nextest
 	$(E2E) --test smoke --test nodes
 
-e2e-nodes-full: $(E2E_NEEDS) ## The same, every other fault, and a person who holds and ends: registry away, disk full, damaged files, parts that never come up (90 minutes; as root)
+e2e-nodes-full: $(E2E_NEEDS) ## The same, every other fault, and a person who holds and ends: registry away, disk full, damaged files, parts that never come up; planted secrets looked for (100 minutes; as root)
 	@tools/ensure nextest
 	$(E2E)
 
