@@ -42,7 +42,7 @@ test: ## Everything that must hold: lints, licences, tests, real components, con
 	cargo clippy --workspace --all-targets -- -D warnings
 	cargo nextest run --workspace --filterset '$(NO_MACHINES)'
 
-check: lint unit ## The quick half of `test`: lints and the tests that need no real components (3 minutes)
+check: lint unit ## The quick half of `test`: lints and the tests that need no real components (12 minutes)
 
 lint: ## Formatting, clippy, licences
 	@tools/ensure cargo cc deny
