@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use afloat_lab::Running;
 
 use crate::account::{Account, NodeAccount, ready_since};
-use crate::read::{list, text};
+use crate::read::{of_the_newest_upgrade, text};
 use crate::site::HOME;
 use crate::{Error, Site};
 use serde_json::{Value, json};
@@ -124,21 +124,21 @@ impl Site {
         }
     }
 
-    /// The state of every node's upgrade, of the newest attempt at it.
+    /// The state of every node of the newest upgrade.
     pub fn states(&self) -> Result<States, Error> {
         let upgrades = self.objects("nodekubeadmupgrades")?;
-        Ok(list(&upgrades)
-            .iter()
+        Ok(of_the_newest_upgrade(&upgrades)
+            .into_iter()
             .map(|one| (text(one, "/spec/node/name"), text(one, "/status/state")))
             .collect())
     }
 
-    /// What the upgrade cost, node by node.
+    /// What the newest upgrade cost, node by node.
     pub fn account(&self, followed: &Followed) -> Result<Account, Error> {
         let (upgrades, nodes) = (self.objects("nodekubeadmupgrades")?, self.object(&["get", "nodes"])?);
         let pods = self.object(&["-n", "kube-system", "get", "pods"])?;
         let mut accounts = Vec::new();
-        for upgrade in list(&upgrades) {
+        for upgrade in of_the_newest_upgrade(&upgrades) {
             let node = text(upgrade, "/spec/node/name");
             let journal = self.lab.machine(&node)?.seen_from_outside(JOURNAL);
             // A node that was put back keeps none.
