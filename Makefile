@@ -1,7 +1,7 @@
 # Every task a person runs, a line of help each: `make` alone lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run build static test check lint fmt unit components lab-components lab-able lab-up lab-down lab-status lab-exec lab-probe e2e-smoke e2e-nodes e2e-nodes-full bench-nodes e2e-hci conformance generate bench sim trials soak-sim fuzz advisories clean
+.PHONY: help run build static test check lint fmt unit components lab-components lab-components-patch lab-able lab-up lab-down lab-status lab-exec lab-probe e2e-smoke e2e-nodes e2e-nodes-full bench-nodes e2e-hci conformance generate bench sim trials soak-sim fuzz advisories clean
 
 TOOLS := $(or $(AFLOAT_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/afloat)/tools/bin
 export PATH := $(TOOLS):$(PATH)
@@ -19,7 +19,7 @@ TABLE = $(abspath $(or $(CARGO_TARGET_DIR),target))/e2e-table.txt
 E2E = rm -f "$(TABLE)"; trap 'cat "$(TABLE)" 2>/dev/null; $(LAB_RUN) down --beginning e2e-' EXIT; AFLOAT_E2E_TABLE="$(TABLE)" AFLOAT_STATIC="$(or $(AFLOAT_STATIC),$(STATIC))" cargo nextest run --package afloat-e2e --no-capture
 
 help: ## List the tasks
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: ## Upgrade a sandbox cluster in place before your eyes (ARGS="--once" prints it and ends, ARGS="--serve" keeps it up)
 	@tools/ensure cargo cc
@@ -65,6 +65,10 @@ lab-components: ## Build what the lab's machines run too: kubelet, kubeadm, cont
 	@tools/ensure cargo cc go seccomp
 	cargo xtask components --set lab
 
+lab-components-patch: ## The same, and a patch release between the two versions (10 minutes more, once)
+	@tools/ensure cargo cc go seccomp
+	cargo xtask components --set patch
+
 lab-able:
 	@tools/ensure cargo cc lab
 	@$(LAB_RUN) able
@@ -92,7 +96,7 @@ e2e-nodes: $(E2E_NEEDS) ## Three control planes and two workers upgraded while a
 	@tools/ensure nextest
 	$(E2E) --test smoke --test nodes
 
-e2e-nodes-full: $(E2E_NEEDS) ## The same, every other fault, and a person who holds and ends: registry away, disk full, damaged files, parts that never come up; planted secrets looked for (100 minutes; as root)
+e2e-nodes-full: $(E2E_NEEDS) lab-components-patch ## The same, every other fault, and a person who holds and ends: registry away, disk full, damaged files, parts that never come up; a patch release after the minor; planted secrets looked for (110 minutes; as root)
 	@tools/ensure nextest
 	$(E2E)
 

@@ -50,57 +50,58 @@ impl Site {
         Ok(site)
     }
 
-    /// Makes the bundle, checks it, pushes it, and tells the operator of it. Answers with the image.
+    /// From now on it goes to another version: the next bundle is made with the same key and published as the first was.
+    pub fn publish_next(&mut self, to: &str) -> Result<(), Error> {
+        to.clone_into(&mut self.to);
+        self.push_bundle().map(drop)
+    }
+
+    /// Makes the key of this site's bundles and tells the operator of it; makes and pushes the first bundle. Answers with its image.
     fn publish(&self) -> Result<String, Error> {
-        let folder = self.lab.folder().join("bundle");
-        let parts = folder.join("parts");
+        let folder = self.bundle_folder();
         fs::create_dir_all(&folder).map_err(Error::file(&folder))?;
+        let key = folder.join("release").display().to_string();
+        self.afloat(&["bundle", "keygen", &key])?;
+        let public = format!("--from-file=key={key}.pub");
+        self.kubectl(&["-n", HOME, "create", "configmap", "afloat-bundle-key", &public])?;
+        self.push_bundle()
+    }
+
+    fn bundle_folder(&self) -> PathBuf {
+        self.lab.folder().join("bundle")
+    }
+
+    /// Makes the bundle, checks it and pushes it. Answers with the image.
+    fn push_bundle(&self) -> Result<String, Error> {
+        let folder = self.bundle_folder();
+        let parts = folder.join("parts");
         write_parts(&Release::of(&self.to)?, &parts, &Progress::new(true))?;
         let text = |path: &Path| path.display().to_string();
         let (layout, key) = (text(&folder.join("layout")), text(&folder.join("release")));
         let (private, public) = (format!("{key}.key"), format!("{key}.pub"));
         let image = format!("{}/afloat/bundle:{}", self.lab.registry(), self.to);
-        let afloat = text(&self.afloat);
-        for words in [
-            &["bundle", "keygen", &key][..],
-            &[
-                "bundle",
-                "create",
-                "-d",
-                &layout,
-                "--from",
-                &text(&parts),
-                "--afloat",
-                &afloat,
-                "--key",
-                &private,
-            ],
-            &["bundle", "verify", &layout, "--key", &public],
-            &[
-                "bundle",
-                "push",
-                &layout,
-                &image,
-                "--plain-http",
-                "--key",
-                &public,
-                "--publish",
-            ],
-        ] {
+        let (from, afloat) = (text(&parts), text(&self.afloat));
+        let create = [
+            "bundle", "create", "-d", &layout, "--from", &from, "--afloat", &afloat, "--key", &private,
+        ];
+        let verify = ["bundle", "verify", &layout, "--key", &public];
+        let push = [
+            "bundle",
+            "push",
+            &layout,
+            &image,
+            "--plain-http",
+            "--key",
+            &public,
+            "--publish",
+        ];
+        for words in [&create[..], &verify, &push] {
             self.afloat(words)?;
         }
         // Two gigabytes that the registry has by now.
         for folder in [parts, folder.join("layout")] {
             fs::remove_dir_all(&folder).map_err(Error::file(&folder))?;
         }
-        self.kubectl(&[
-            "-n",
-            HOME,
-            "create",
-            "configmap",
-            "afloat-bundle-key",
-            &format!("--from-file=key={public}"),
-        ])?;
         Ok(image)
     }
 

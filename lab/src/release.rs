@@ -32,6 +32,15 @@ const RELEASES: &[Release] = &[
         runc: "1.4",
     },
     Release {
+        version: "v1.36.1",
+        line: "1.36.1",
+        etcd: ("3.6.8-0", "3.6.8"),
+        coredns: ("v1.14.2", "1.14"),
+        pause: "3.10.2",
+        containerd: "2.3",
+        runc: "1.5",
+    },
+    Release {
         version: "v1.36.3",
         line: "1.36",
         etcd: ("3.6.8-0", "3.6.8"),

@@ -16,8 +16,8 @@ use anyhow::{Context, Result, bail};
 pub struct Arguments {
     /// What to build, such as kubelet or kubelet@1.35; a whole set when none is named
     names: Vec<String>,
-    /// Which set: what `make test` needs, or all that the lab's machines run too
-    #[arg(long, value_name = "SET", default_value = "tests", value_parser = ["tests", "lab"])]
+    /// Which set: what `make test` needs, also what the lab's machines run, or a patch release between their versions too
+    #[arg(long, value_name = "SET", default_value = "tests", value_parser = ["tests", "lab", "patch"])]
     set: String,
     /// Say what there is and what is built, and build nothing
     #[arg(long)]
@@ -33,7 +33,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         None => cache_root()?,
     };
     let chosen: Vec<&Component> = if arguments.names.is_empty() {
-        Component::of_set(if arguments.set == "lab" { Set::Lab } else { Set::Tests })
+        Component::of_set(match arguments.set.as_str() {
+            "patch" => Set::Patch,
+            "lab" => Set::Lab,
+            _ => Set::Tests,
+        })
     } else {
         arguments
             .names

@@ -19,10 +19,7 @@ use crate::{
 impl Component {
     /// The components of a set, in the order in which they are built.
     pub fn of_set(set: Set) -> Vec<&'static Self> {
-        CATALOGUE
-            .iter()
-            .filter(|component| set == Set::Lab || component.set == set)
-            .collect()
+        CATALOGUE.iter().filter(|component| component.set <= set).collect()
     }
 
     /// `kubelet` is the newest line of it, `kubelet@1.35` another one.
@@ -288,7 +285,7 @@ mod tests {
 
     #[test]
     fn every_component_has_a_version_from_its_wrapper() {
-        for component in Component::of_set(Set::Lab) {
+        for component in Component::of_set(Set::Patch) {
             let recipe = component.recipe().unwrap();
             assert!(
                 recipe.version.starts_with('v'),
@@ -338,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_need_a_part_of_what_the_lab_needs() {
+    fn each_set_is_a_part_of_the_next() {
         let names = |set| {
             Component::of_set(set)
                 .iter()
@@ -350,7 +347,12 @@ mod tests {
             tests.contains(&"etcd@3.6".to_owned()) && !tests.contains(&"kubelet@1.36".to_owned()),
             "{tests:?}"
         );
-        assert!(names(Set::Lab).starts_with(&tests));
+        let (lab, all) = (names(Set::Lab), names(Set::Patch));
+        assert!(lab.starts_with(&tests) && all.starts_with(&lab), "{all:?}");
+        assert!(
+            all.contains(&"kubelet@1.36.1".to_owned()) && !lab.contains(&"kubelet@1.36.1".to_owned()),
+            "{lab:?}"
+        );
     }
 
     #[test]

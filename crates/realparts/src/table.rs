@@ -2,12 +2,14 @@
 //! `tools.go` of its wrapper module under `components/`; how a line becomes a build is `catalogue`.
 
 /// Who needs a component.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Set {
     /// `make test`: throw-away control planes on loopback ports.
     Tests,
-    /// The lab: whole machines, at two versions to upgrade between. Asking for it means everything.
+    /// The lab: whole machines, at two versions to upgrade between, and what tests need.
     Lab,
+    /// The lab with a patch release between the two versions. Asking for it means everything.
+    Patch,
 }
 
 /// How the version gets into the binary.
@@ -76,6 +78,10 @@ const fn k136(set: Set, name: &'static str, package: &'static str) -> Component 
 
 const fn k135(name: &'static str, package: &'static str) -> Component {
     kubernetes(Set::Lab, name, "1.35", "kubernetes-1.35", package)
+}
+
+const fn k1361(name: &'static str, package: &'static str) -> Component {
+    kubernetes(Set::Patch, name, "1.36.1", "kubernetes-1.36.1", package)
 }
 
 const fn etcd(set: Set, line: &'static str, wrapper: &'static str) -> Component {
@@ -165,4 +171,15 @@ pub(crate) const CATALOGUE: &[Component] = &[
     containerd("ctr", "2.2", "containerd-2.2", CTR),
     runc("1.4", "runc-1.4"),
     coredns("1.13", "coredns-1.13"),
+    // The rest of 1.36.1 is as 1.36.3 has it.
+    k1361("kubelet", "k8s.io/kubernetes/cmd/kubelet"),
+    k1361("kubeadm", "k8s.io/kubernetes/cmd/kubeadm"),
+    k1361("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
+    k1361("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
+    k1361(
+        "kube-controller-manager",
+        "k8s.io/kubernetes/cmd/kube-controller-manager",
+    ),
+    k1361("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"),
+    k1361("kube-proxy", "k8s.io/kubernetes/cmd/kube-proxy"),
 ];
