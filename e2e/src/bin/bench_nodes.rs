@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use afloat_e2e::{Error, Site};
 use afloat_lab::{Counts, Lab, Progress, Release, Role, Spec, upgrade_by_hand};
 use clap::{Parser, ValueEnum};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 const LONG: Duration = Duration::from_mins(40);
@@ -31,9 +31,12 @@ struct Arguments {
     /// Where the figures go as JSON
     #[arg(long)]
     output: PathBuf,
+    /// Takes up a run that was cut off: ways whose figures are there are not measured again
+    #[arg(long)]
+    resume: bool,
 }
 
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, ValueEnum, strum::Display)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, ValueEnum, strum::Display)]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 enum Way {
@@ -54,7 +57,7 @@ impl Way {
 }
 
 /// What one way took, in seconds.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Outcome {
     way: Way,
@@ -178,24 +181,35 @@ fn run(arguments: &Arguments) -> Result<Vec<String>, Error> {
         workers: arguments.workers,
         ..Spec::default()
     };
-    let mut outcomes = Vec::new();
+    let file = |source| Error::File {
+        path: arguments.output.clone(),
+        source,
+    };
+    let mut outcomes: Vec<Outcome> = Vec::new();
+    if arguments.resume {
+        let text = std::fs::read_to_string(&arguments.output).map_err(file)?;
+        outcomes = serde_json::from_str(&text).map_err(|error| file(error.into()))?;
+    }
     for way in &arguments.ways {
+        if outcomes.iter().any(|outcome| outcome.way == *way) {
+            continue;
+        }
+        if !outcomes.is_empty() {
+            println!("{}", judged(&outcomes).0);
+        }
         outcomes.push(match way {
             Way::ByHand => by_hand(&spec, &arguments.to)?,
             way => by_afloat(&spec, &arguments.to, *way)?,
         });
         // After every way: a run of half an hour that is cut off has said something.
-        let (table, _) = judged(&outcomes);
-        println!("{table}");
         let written = serde_json::to_string_pretty(&outcomes).map_err(std::io::Error::other);
         written
             .and_then(|text| std::fs::write(&arguments.output, text))
-            .map_err(|source| Error::File {
-                path: arguments.output.clone(),
-                source,
-            })?;
+            .map_err(file)?;
     }
-    Ok(judged(&outcomes).1)
+    let (table, missed) = judged(&outcomes);
+    println!("{table}");
+    Ok(missed)
 }
 
 fn main() -> ExitCode {
