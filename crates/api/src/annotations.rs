@@ -62,3 +62,5 @@ pub const KUBEVIRT_DRAIN_TAINT: &str = "kubevirt.io/drain";
 pub const KUBEVIRT_DRAIN_TAINT_VALUE: &str = "draining";
 /// On a VirtualMachine that a task has stopped: when it was to run before.
 pub const RUN_BEFORE: &str = "afloat.dev/run-before";
+/// On an Upgrade, `true`: virtual machines that were moved for a node come back to it when it is done.
+pub const MIGRATE_BACK: &str = "afloat.dev/migrate-back";

@@ -92,9 +92,9 @@ impl Task {
     fn watches(self) -> impl Iterator<Item = HciKind> {
         let (machines, release) = match self {
             Self::Prepare | Self::CleanUp => (&[][..], &[][..]),
-            Self::PreDrain | Self::RestoreVm => (MACHINES, &[][..]),
+            Self::PreDrain => (MACHINES, &[][..]),
             Self::PostDrain => (&[][..], RELEASE),
-            Self::SingleNode => (MACHINES, RELEASE),
+            Self::SingleNode | Self::RestoreVm => (MACHINES, RELEASE),
         };
         machines.iter().chain(release).copied()
     }

@@ -36,6 +36,7 @@ const VERSION: &str = "v1.33.5";
 pub async fn run(arguments: Sandbox, scenario: HciScenario) -> Result<Code, Problem> {
     check(&arguments, scenario)?;
     let script = scenario.describe();
+    let manifest = manifest(script.annotations());
     let ground = script.ground;
     let server = Embedded::start(VERSION, arguments.seed).await?;
     let client = server.client();
@@ -65,12 +66,12 @@ pub async fn run(arguments: Sandbox, scenario: HciScenario) -> Result<Code, Prob
     ));
     if arguments.serve {
         let door = server.serve(arguments.listen, arguments.kubeconfig).await?;
-        terminal::print(&door.instructions(&commands()));
+        terminal::print(&door.instructions(&commands(&manifest)));
         interrupted().await;
         door.end().await;
         return Ok(Code::Done);
     }
-    let code = upgrade(&client, &mut screen, speed).await?;
+    let code = upgrade(&client, manifest, &mut screen, speed).await?;
     screen.say(&summary(&client, &ground).await?);
     Ok(code)
 }
@@ -94,26 +95,35 @@ fn check(arguments: &Sandbox, scenario: HciScenario) -> Result<(), Problem> {
     .help(format!("afloat sandbox --scenario {}", scenario.name())))
 }
 
-fn commands() -> String {
+fn commands(manifest: &serde_json::Value) -> String {
     format!(
         "kubectl get nodes\n  kubectl get vmi\n  kubectl create -f - <<< '{}'\n  afloat status --watch\n  afloat explain\n  \
          kubectl annotate node node-2 harvesterhci.io/node-upgrade-pause-",
-        manifest()
+        manifest
     )
 }
 
-fn manifest() -> serde_json::Value {
-    json!({
+fn manifest(annotations: BTreeMap<String, String>) -> serde_json::Value {
+    let mut manifest = json!({
         "apiVersion": "harvesterhci.io/v1beta1", "kind": "Upgrade",
         "metadata": { "name": NAME, "namespace": SYSTEM }, "spec": { "version": "v1.7.0", "logEnabled": false },
-    })
+    });
+    if !annotations.is_empty() {
+        manifest["metadata"]["annotations"] = json!(annotations);
+    }
+    manifest
 }
 
-async fn upgrade(client: &kube::Client, screen: &mut Screen, speed: f64) -> Result<Code, Problem> {
+async fn upgrade(
+    client: &kube::Client,
+    manifest: serde_json::Value,
+    screen: &mut Screen,
+    speed: f64,
+) -> Result<Code, Problem> {
     screen.say(&format!("Upgrading in place to v1.7.0, {speed} times as quick as life"));
     let gvk = GroupVersionKind::gvk("harvesterhci.io", "v1beta1", "Upgrade");
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), SYSTEM, &ApiResource::from_gvk(&gvk));
-    let object = serde_json::from_value(manifest())
+    let object = serde_json::from_value(manifest)
         .map_err(|error| Problem::new(Code::Failed, "the sandbox's own Upgrade cannot be read").source(&error))?;
     api.create(&PostParams::default(), &object)
         .await

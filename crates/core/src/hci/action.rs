@@ -125,8 +125,12 @@ pub enum TaskWrite {
     StopVm { vm: Target, off: Run, before: Run },
     /// Lets a virtual machine run again as it was to run before it was stopped.
     StartVm { vm: Target, run: Run },
-    /// Asks KubeVirt to move a running virtual machine.
-    Migrate { key: Key, vmi: Arc<str> },
+    /// Asks KubeVirt to move a running virtual machine: anywhere else, or to one node.
+    Migrate {
+        key: Key,
+        vmi: Arc<str>,
+        to: Option<NodeName>,
+    },
     /// Takes a volume that nobody uses from its node.
     DetachVolume { volume: Target },
     /// Tells Rancher which Kubernetes the cluster it runs in is to have.

@@ -144,6 +144,7 @@ fn update(view: &View, old: &Upgrade, new: &Upgrade, verdict: &mut Verdict) {
         annotations::HARVESTER_SKIP_SINGLE_REPLICA,
         annotations::HARVESTER_SKIP_DISK_CHECK,
         annotations::HARVESTER_ALLOW_NODE_JOIN,
+        annotations::MIGRATE_BACK,
         config::ABORT,
     ] {
         if changed(key) {

@@ -12,7 +12,7 @@ use super::action::{HciAction, Hook, JobKind, NodeMark};
 use super::config::{self, ABORT};
 use super::rollout::{self, Ended};
 use super::turn::{Tri, Turn};
-use super::{image, nodes, report, waits};
+use super::{image, nodes, report, task, waits};
 use crate::view::{Key, Node, NodeName, Target, WorkloadKind};
 
 /// Charts that fleet has to leave alone while the manifests are applied.
@@ -216,12 +216,14 @@ fn swept(turn: &mut Turn<'_>) -> bool {
     !open
 }
 
-/// Starts what was stopped on a node, where the setting asks for it. Whether that is under way.
+/// Starts what was stopped on a node, and brings back what was moved from it, where that is asked for. Whether it is under way.
 pub fn start_vms(turn: &mut Turn<'_>, node: &NodeName) -> bool {
-    let wanted = config::config(turn.view, &turn.after).is_ok_and(|config| config.restore_vm);
+    let restores = config::config(turn.view, &turn.after).is_ok_and(|config| config.restore_vm);
     let list = turn.view.hci.restore_lists.get(&nodes::restore_list(turn));
     let stopped = list.is_some_and(|list| list.nodes.get(node.as_str()).is_some_and(|vms| !vms.is_empty()));
-    if !wanted || !stopped {
+    let comes_back = config::migrate_back(&turn.after).unwrap_or_default()
+        && task::moved_from(turn.view, &turn.key, node).next().is_some();
+    if !(restores && stopped) && !comes_back {
         return false;
     }
     match turn.job(JobKind::RestoreVm, Some(node)) {

@@ -131,6 +131,11 @@ impl Skips {
     }
 }
 
+/// Whether virtual machines come back to the nodes they were moved from (H22).
+pub fn migrate_back(upgrade: &Upgrade) -> Result<bool, AnnotationError> {
+    flag(upgrade, annotations::MIGRATE_BACK)
+}
+
 /// How many days certificates must still be valid.
 pub fn certificate_days(upgrade: &Upgrade) -> Result<u32, AnnotationError> {
     let key = annotations::HARVESTER_MIN_CERTS_DAYS;

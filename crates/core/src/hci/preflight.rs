@@ -157,6 +157,7 @@ impl Look<'_> {
         let itself = self.itself();
         let problems = [
             Skips::read(upgrade).err(),
+            config::migrate_back(upgrade).err(),
             config::certificate_days(upgrade).err(),
             config::repo_url(upgrade).err(),
             config::pause_map(upgrade).err(),

@@ -449,6 +449,8 @@ impl Vmi {
 pub struct Migration {
     pub vmi: Arc<str>,
     pub phase: Arc<str>,
+    /// Where it was before, as KubeVirt tells it once it has begun.
+    pub source: Option<NodeName>,
     pub message: Option<Arc<str>>,
     pub created_at: Option<Timestamp>,
     pub ended_at: Option<Timestamp>,

@@ -3,7 +3,7 @@
 use afloat_api::annotations;
 use afloat_core::hci::action::TaskWrite;
 use afloat_core::hci::view::{HciKind, Run};
-use afloat_core::view::Key;
+use afloat_core::view::{Key, NodeName};
 use serde_json::{Value, json};
 
 use super::hci::{annotation, taint, with};
@@ -25,7 +25,10 @@ pub fn of(write: &TaskWrite) -> Request {
             let forgets = annotation(annotations::RUN_BEFORE, None);
             merge(Kind::Hci(HciKind::Vm), vm, with(forgets, run(as_before)))
         }
-        TaskWrite::Migrate { key, vmi } => create(Kind::Hci(HciKind::Migration), key.clone(), migration(key, vmi)),
+        TaskWrite::Migrate { key, vmi, to } => {
+            let body = migration(key, vmi, to.as_ref());
+            create(Kind::Hci(HciKind::Migration), key.clone(), body)
+        }
         TaskWrite::DetachVolume { volume } => {
             let body = json!({ "spec": { "nodeID": "" } });
             merge(Kind::Hci(HciKind::Volume), volume, body)
@@ -44,11 +47,15 @@ fn run(run: &Run) -> Value {
     }
 }
 
-fn migration(key: &Key, vmi: &str) -> Value {
+fn migration(key: &Key, vmi: &str, to: Option<&NodeName>) -> Value {
+    let mut spec = json!({ "vmiName": vmi });
+    if let Some(node) = to {
+        spec["addedNodeSelector"] = json!({ "kubernetes.io/hostname": node.as_str() });
+    }
     json!({
         "apiVersion": "kubevirt.io/v1",
         "kind": "VirtualMachineInstanceMigration",
         "metadata": { "name": &*key.name, "namespace": &*key.namespace },
-        "spec": { "vmiName": vmi },
+        "spec": spec,
     })
 }

@@ -263,6 +263,9 @@ fn reduce_more(kind: HciKind, object: &DynamicObject, read: &Read<'_>) -> Result
             let migration = Migration {
                 vmi: read.text("/spec/vmiName"),
                 phase: read.text("/status/phase"),
+                source: read
+                    .some_text("/status/migrationState/sourceNode")
+                    .map(|node| NodeName::from(&*node)),
                 message: read.some_text("/status/migrationState/failureReason"),
                 created_at: object.metadata.creation_timestamp.as_ref().map(|time| time.0),
                 ended_at: read.time("/status/migrationState/endTimestamp"),

@@ -90,7 +90,7 @@ impl KubeVirt {
                 Err(due) => return Decision::requests(status(&vm, "Stopping")).and_at(Some(due)),
             },
             (true, None) => {
-                let Some(node) = place(turn.view, &item.key, "") else {
+                let Some(node) = place(turn.view, &item.key, "", None) else {
                     return Decision::requests(status(&vm, "ErrorUnschedulable"))
                         .and_at(Some(after(turn.now, PENDING)));
                 };
@@ -131,8 +131,11 @@ impl KubeVirt {
         let from = node_of(&instance).to_owned();
         let target = migration.data["status"]["targetNode"].as_str().map(str::to_owned);
         let Some(target) = target else {
-            return match place(turn.view, &vm, &from) {
-                Some(target) => Decision::request(says(json!({ "phase": "Running", "targetNode": target }))),
+            let only = migration.data["spec"]["addedNodeSelector"]["kubernetes.io/hostname"].as_str();
+            return match place(turn.view, &vm, &from, only) {
+                Some(target) => Decision::request(says(json!({
+                    "phase": "Running", "targetNode": target, "migrationState": { "sourceNode": from, "targetNode": target },
+                }))),
                 None if phase.is_empty() => Decision::request(says(json!({ "phase": "Pending" }))),
                 None => Decision::at(after(turn.now, PENDING)),
             };
@@ -187,7 +190,7 @@ fn status(vm: &DynamicObject, word: &str) -> Vec<Request> {
 
 /// Where a machine may go, other than where it is: in service, not tainted, and the least crowded. Of two the one that was upgraded is
 /// preferred, or a machine would move twice.
-fn place(view: &View, vm: &Key, from: &str) -> Option<String> {
+fn place(view: &View, vm: &Key, from: &str, only: Option<&str>) -> Option<String> {
     let spec = view
         .one_of(HciKind::Vm, vm)
         .map(|vm| &vm.data["spec"]["template"]["spec"]);
@@ -200,7 +203,13 @@ fn place(view: &View, vm: &Key, from: &str) -> Option<String> {
             .into_iter()
             .flatten()
             .all(|(key, value)| labels.get(key).map(String::as_str) == value.as_str());
-        name(&node.metadata) != from && spec.unschedulable != Some(true) && !tainted && selected && is_node_ready(node)
+        let asked = only.is_none_or(|only| only == name(&node.metadata));
+        asked
+            && name(&node.metadata) != from
+            && spec.unschedulable != Some(true)
+            && !tainted
+            && selected
+            && is_node_ready(node)
     };
     let crowd = |node: &str| {
         let there = view.all_of(HciKind::Vmi);

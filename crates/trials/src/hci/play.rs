@@ -155,7 +155,8 @@ impl HciPlay {
     /// Asks for the upgrade.
     pub async fn ask(&self) -> Result<(), PlayError> {
         let body = json!({ "version": "v1.7.0", "logEnabled": true });
-        let upgrade = DynamicObject::new(UPGRADE, &served(HciKind::Upgrade).resource).data(json!({ "spec": body }));
+        let mut upgrade = DynamicObject::new(UPGRADE, &served(HciKind::Upgrade).resource).data(json!({ "spec": body }));
+        upgrade.metadata.annotations = Some(self.script.annotations());
         self.upgrades().create(&PostParams::default(), &upgrade).await?;
         Ok(())
     }

@@ -193,6 +193,9 @@ async fn machines(play: &HciPlay, before: &BTreeMap<String, String>) -> Result<V
         .map(|vm| (vm.name_any(), vm))
         .collect();
     let mut broken = Vec::new();
+    if play.script.comes_back {
+        broken.extend(strangers(play).await?);
+    }
     for shape in &play.script.ground.vms {
         let off = play.script.off.contains(&shape.name.as_str());
         let (was, is) = (before.get(&shape.name), after.get(&shape.name));
@@ -213,6 +216,27 @@ async fn machines(play: &HciPlay, before: &BTreeMap<String, String>) -> Result<V
         }
     }
     Ok(broken)
+}
+
+/// Virtual machines that are not where they were in the beginning.
+async fn strangers(play: &HciPlay) -> Result<Vec<String>, PlayError> {
+    let instances = play.all(HciKind::Vmi).await?;
+    let at: BTreeMap<String, &Value> = instances
+        .iter()
+        .map(|vmi| (vmi.name_any(), &vmi.data["status"]["nodeName"]))
+        .collect();
+    let movable = play.script.ground.vms.iter().filter(|shape| shape.bound.is_none());
+    let strange = movable.filter(|shape| at.get(&shape.name).is_none_or(|node| **node != shape.node));
+    Ok(strange
+        .map(|shape| {
+            format!(
+                "{} is at {:?} and was at {}",
+                shape.name,
+                at.get(&shape.name),
+                shape.node
+            )
+        })
+        .collect())
 }
 
 fn as_it_was(shape: &VmShape, vm: &DynamicObject) -> bool {

@@ -15,9 +15,9 @@ use crate::hci::{vms, volumes};
 use crate::view::{Key, Node, Taint, TaintEffect, View};
 
 /// How often a migration is tried.
-const ATTEMPTS: usize = 3;
+pub(super) const ATTEMPTS: usize = 3;
 /// How many migrations away from the node are under way at once: KubeVirt's own limit for one node.
-const AT_ONCE: usize = 2;
+pub(super) const AT_ONCE: usize = 2;
 /// How long a failed migration is left alone before the next.
 const PAUSE_SECONDS: i64 = 30;
 /// What KubeVirt calls the budgets that guard a machine while it moves.
@@ -183,6 +183,7 @@ fn empty(view: &View, errand: &Errand, _: &Node, now: Timestamp) -> Option<Look>
         moves.push(TaskWrite::Migrate {
             key: Key::new(&key.namespace, &name),
             vmi: Arc::clone(&key.name),
+            to: None,
         });
     }
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -226,21 +227,29 @@ fn detach(view: &View, errand: &Errand, _: &Node, _: Timestamp) -> Option<Look> 
     (!names.is_empty()).then(|| waits(format!("waits until these volumes are detached: {}", some(&names))))
 }
 
-fn prefix(errand: &Errand, vm: &str) -> String {
+pub(super) fn prefix(errand: &Errand, vm: &str) -> String {
     afloat_api::names::cut(&format!("{}-{vm}", errand.upgrade.name))
 }
 
 /// The migrations that this upgrade has asked for, oldest first.
 fn attempts<'a>(view: &'a View, errand: &Errand, vm: &Key) -> Vec<&'a Arc<Seen<Migration>>> {
-    let head = format!("{}-", prefix(errand, &vm.name));
+    numbered(view, vm, &prefix(errand, &vm.name))
+}
+
+/// Migrations of a machine that bear a name and a number, oldest first.
+pub(super) fn numbered<'a>(view: &'a View, vm: &Key, name: &str) -> Vec<&'a Arc<Seen<Migration>>> {
+    let number = |migration: &Seen<Migration>| {
+        let rest = migration.target.key.name.strip_prefix(name)?.strip_prefix('-')?;
+        rest.parse::<usize>().ok()
+    };
     let mut ours: Vec<_> = of_vm(view, vm)
-        .filter(|migration| migration.target.key.name.starts_with(&head))
+        .filter(|migration| number(migration).is_some())
         .collect();
     ours.sort_by_key(|migration| migration.created_at);
     ours
 }
 
-fn of_vm<'a>(view: &'a View, vm: &Key) -> impl Iterator<Item = &'a Arc<Seen<Migration>>> {
+pub(super) fn of_vm<'a>(view: &'a View, vm: &Key) -> impl Iterator<Item = &'a Arc<Seen<Migration>>> {
     let vm = vm.clone();
     let of_it = move |migration: &&Arc<Seen<Migration>>| {
         migration.target.key.namespace == vm.namespace && migration.vmi == vm.name
@@ -249,11 +258,11 @@ fn of_vm<'a>(view: &'a View, vm: &Key) -> impl Iterator<Item = &'a Arc<Seen<Migr
 }
 
 /// A migration of anybody's that is under way.
-fn active<'a>(view: &'a View, vm: &Key) -> Option<&'a Arc<Seen<Migration>>> {
+pub(super) fn active<'a>(view: &'a View, vm: &Key) -> Option<&'a Arc<Seen<Migration>>> {
     of_vm(view, vm).find(|migration| !matches!(&*migration.phase, "Succeeded" | "Failed"))
 }
 
-fn rests_until(migration: &Migration) -> Option<Timestamp> {
+pub(super) fn rests_until(migration: &Migration) -> Option<Timestamp> {
     let since = migration.ended_at.or(migration.created_at)?;
     since.checked_add(SignedDuration::from_secs(PAUSE_SECONDS)).ok()
 }

@@ -1,15 +1,17 @@
-//! After a node is back: the virtual machines that were stopped for it run again, each as it was to run before. One that a person has
-//! started, changed or deleted meanwhile is theirs.
+//! After a node is back: the virtual machines that were stopped for it run again, each as it was to run before; and those that were moved
+//! from it come back, where the Upgrade asks for it (H22). One that a person has started, changed, moved or deleted meanwhile is theirs.
 
 use jiff::Timestamp;
 
+use super::pre_drain::{AT_ONCE, ATTEMPTS, active, numbered, of_vm, prefix, rests_until};
 use super::{Errand, HostDone, Look, recorded};
 use crate::hci::action::TaskWrite;
+use crate::hci::config;
 use crate::hci::nodes::some;
-use crate::view::{Key, View};
+use crate::view::{Key, NodeName, View};
 
 /// One look.
-pub fn restore_vm(view: &View, errand: &Errand, _: &HostDone, _: Timestamp) -> Look {
+pub fn restore_vm(view: &View, errand: &Errand, _: &HostDone, now: Timestamp) -> Look {
     let list = recorded(view, errand);
     let names = list.as_ref().and_then(|list| list.nodes.get(errand.node.as_str()));
     let mut what = Vec::new();
@@ -31,6 +33,9 @@ pub fn restore_vm(view: &View, errand: &Errand, _: &HostDone, _: Timestamp) -> L
         });
     }
     if what.is_empty() {
+        if let Some(look) = come_back(view, errand, now) {
+            return look;
+        }
         let gone = if gone.is_empty() {
             String::new()
         } else {
@@ -44,4 +49,76 @@ pub fn restore_vm(view: &View, errand: &Errand, _: &HostDone, _: Timestamp) -> L
         what,
         says: format!("starts virtual machines again: {}", some(&starting)),
     }
+}
+
+/// The virtual machines that this upgrade has moved from a node, and that run elsewhere now.
+pub fn moved_from<'a>(view: &'a View, upgrade: &'a Key, node: &'a NodeName) -> impl Iterator<Item = Key> + 'a {
+    let errand = Errand {
+        upgrade: upgrade.clone(),
+        node: node.clone(),
+    };
+    view.hci.vmis.values().filter_map(move |vmi| {
+        let key = &vmi.target.key;
+        let elsewhere = vmi.alive() && vmi.node.as_ref().is_some_and(|at| at != node);
+        let moves = numbered(view, key, &prefix(&errand, &key.name));
+        let last = moves.iter().rev().find(|migration| &*migration.phase == "Succeeded")?;
+        let ours = last.source.as_ref() == Some(node);
+        // Whoever moved it after us wants it where it is.
+        let later =
+            |other: &crate::hci::view::Migration| &*other.phase == "Succeeded" && other.created_at > last.created_at;
+        (elsewhere && ours && !of_vm(view, key).any(|other| later(other))).then(|| key.clone())
+    })
+}
+
+/// Asks for the way back, a few at a time. One that does not come after some attempts stays where it is: it runs.
+fn come_back(view: &View, errand: &Errand, now: Timestamp) -> Option<Look> {
+    let upgrade = view.hci.upgrades.get(&errand.upgrade)?;
+    if !config::migrate_back(upgrade).unwrap_or_default() {
+        return None;
+    }
+    let (mut under_way, mut names, mut again) = (0, Vec::new(), None::<Timestamp>);
+    let mut wanting = Vec::new();
+    for key in moved_from(view, &errand.upgrade, &errand.node) {
+        let tried = numbered(view, &key, &back(errand, &key));
+        let rests = tried.iter().filter_map(|migration| rests_until(migration)).max();
+        if active(view, &key).is_some() {
+            under_way += 1;
+            names.push(format!("{key} (on its way)"));
+        } else if tried.len() >= ATTEMPTS {
+            continue;
+        } else if let Some(until) = rests.filter(|until| *until > now) {
+            names.push(format!("{key} (tried again at {until:.0})"));
+            again = Some(again.map_or(until, |other| other.min(until)));
+        } else {
+            names.push(key.to_string());
+            wanting.push((key, tried.len()));
+        }
+    }
+    if names.is_empty() {
+        return None;
+    }
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let says = format!(
+        "waits for virtual machines to come back to {}: {}",
+        errand.node,
+        some(&names)
+    );
+    let moves: Vec<TaskWrite> = wanting
+        .into_iter()
+        .take(AT_ONCE.saturating_sub(under_way))
+        .map(|(key, tried)| TaskWrite::Migrate {
+            key: Key::new(&key.namespace, &format!("{}-{}", back(errand, &key), tried + 1)),
+            vmi: key.name,
+            to: Some(errand.node.clone()),
+        })
+        .collect();
+    Some(if moves.is_empty() {
+        Look::Wait { says, again }
+    } else {
+        Look::Write { what: moves, says }
+    })
+}
+
+fn back(errand: &Errand, vm: &Key) -> String {
+    format!("{}-back", prefix(errand, &vm.name))
 }

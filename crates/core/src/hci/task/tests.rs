@@ -71,6 +71,7 @@ fn migration(world: &mut World, attempt: usize, phase: &str, why: Option<&str>) 
     let migration = Migration {
         vmi: Arc::from("web"),
         phase: Arc::from(phase),
+        source: Some(NodeName::from(NODE)),
         message: why.map(Arc::from),
         created_at: Some(now()),
         ended_at: None,
@@ -294,6 +295,75 @@ fn h22_whoever_was_stopped_runs_again_as_before_and_others_are_left_alone() {
     let done = restore_vm(&world.view, &errand(), &HostDone::new(), now());
     assert!(matches!(done, Look::Done { .. }));
     assert!(said(&done).contains("shop/gone"), "{done:?}");
+}
+
+/// `web` was moved from the node by the upgrade and runs on another one.
+fn moved() -> World {
+    let mut world = World::new(3);
+    world.start_with(&[(annotations::MIGRATE_BACK, "true")]);
+    world.add_vm("web", "node-2", |_| {});
+    runs(&mut world, "web", Run::Switch(true));
+    migration(&mut world, 1, "Succeeded", None);
+    world
+}
+
+fn restored(world: &World) -> Look {
+    restore_vm(&world.view, &errand(), &HostDone::new(), now())
+}
+
+fn comes_back(world: &mut World, attempt: usize, phase: &str) {
+    let migration = Migration {
+        vmi: Arc::from("web"),
+        phase: Arc::from(phase),
+        source: Some(NodeName::from("node-2")),
+        created_at: Some(now()),
+        ..Migration::default()
+    };
+    let name = format!("{}-web-back-{attempt}", World::key().name);
+    world.take("shop", &name, migration, HciObject::Migration);
+}
+
+#[test]
+fn h22_whoever_was_moved_comes_back_where_that_is_asked_for() {
+    let mut world = moved();
+    let moves = written(restored(&world));
+    let [TaskWrite::Migrate { key, vmi, to }] = moves.as_slice() else {
+        panic!("{moves:?}");
+    };
+    assert_eq!((&**vmi, to.as_ref().map(NodeName::as_str)), ("web", Some(NODE)));
+    assert!(key.name.ends_with("-web-back-1"), "{key}");
+    comes_back(&mut world, 1, "Running");
+    let waits = restored(&world);
+    assert!(said(&waits).contains("shop/web (on its way)"), "{waits:?}");
+    comes_back(&mut world, 1, "Succeeded");
+    world.add_vm("web", NODE, |_| {});
+    assert!(matches!(restored(&world), Look::Done { .. }));
+}
+
+#[test]
+fn h22_nobody_comes_back_unasked_or_against_a_persons_will_or_for_ever() {
+    let mut unasked = moved();
+    unasked.start();
+    let mut by_a_person = moved();
+    let theirs = Migration {
+        vmi: Arc::from("web"),
+        phase: Arc::from("Succeeded"),
+        created_at: Some(now() + jiff::SignedDuration::from_secs(60)),
+        ..Migration::default()
+    };
+    by_a_person.take("shop", "by-hand", theirs, HciObject::Migration);
+    let mut tried = moved();
+    for attempt in 1..=3 {
+        comes_back(&mut tried, attempt, "Failed");
+    }
+    for (why, world) in [
+        ("unasked", unasked),
+        ("moved by a person", by_a_person),
+        ("tried", tried),
+    ] {
+        let end = restored(&world);
+        assert!(matches!(end, Look::Done { .. }), "{why}: {end:?}");
+    }
 }
 
 #[test]

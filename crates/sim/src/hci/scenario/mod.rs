@@ -5,8 +5,10 @@ mod deleted;
 mod people;
 mod trouble;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use afloat_api::annotations;
 use serde_json::{Value, json};
 
 use super::ground::{Binding, Ground};
@@ -39,6 +41,8 @@ pub struct Script {
     pub upgraded: Option<Vec<&'static str>>,
     /// Virtual machines that are off in the end, because a person wants it so.
     pub off: Vec<&'static str>,
+    /// The Upgrade asks for virtual machines to come back, and they are where they were in the end.
+    pub comes_back: bool,
 }
 
 impl Script {
@@ -56,7 +60,16 @@ impl Script {
             says: Vec::new(),
             upgraded: None,
             off: Vec::new(),
+            comes_back: false,
         }
+    }
+
+    /// What a person writes on the Upgrade.
+    pub fn annotations(&self) -> BTreeMap<String, String> {
+        let back = self
+            .comes_back
+            .then(|| (annotations::MIGRATE_BACK.to_owned(), "true".to_owned()));
+        back.into_iter().collect()
     }
 
     /// Three nodes with a few virtual machines, as most scenarios have.
@@ -202,6 +215,14 @@ const PLAIN: &[HciScenario] = &[
     HciScenario::new("harvester-at-once", "images are brought to all nodes at once", || {
         Script::small().setting("imagePreloadOption", json!({ "strategy": { "type": "parallel" } }))
     }),
+    HciScenario::new(
+        "harvester-back",
+        "virtual machines that were moved come back to their nodes: afloat.dev/migrate-back on the Upgrade",
+        || Script {
+            comes_back: true,
+            ..Script::small()
+        },
+    ),
     HciScenario::new(
         "harvester-bound-vms",
         "virtual machines that cannot move for three different reasons are stopped for their node and run again",
