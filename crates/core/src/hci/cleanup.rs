@@ -223,7 +223,8 @@ pub fn start_vms(turn: &mut Turn<'_>, node: &NodeName) -> bool {
     let stopped = list.is_some_and(|list| list.nodes.get(node.as_str()).is_some_and(|vms| !vms.is_empty()));
     let comes_back = config::migrate_back(&turn.after).unwrap_or_default()
         && task::moved_from(turn.view, &turn.key, node).next().is_some();
-    if !(restores && stopped) && !comes_back {
+    let starts = restores && stopped;
+    if !starts && !comes_back {
         return false;
     }
     match turn.job(JobKind::RestoreVm, Some(node)) {
@@ -244,14 +245,16 @@ pub fn start_vms(turn: &mut Turn<'_>, node: &NodeName) -> bool {
 
 /// Somebody on record for a node still bears the note of the task that stopped it, and is off.
 fn waits_to_start(turn: &Turn<'_>, node: &NodeName) -> bool {
-    let list = turn.view.hci.restore_lists.get(&nodes::restore_list(turn));
-    let names = list.and_then(|list| list.nodes.get(node.as_str()));
-    let off = |name: &String| {
-        let (namespace, name) = name.split_once('/').unwrap_or_default();
-        let vm = turn.view.hci.vms.get(&Key::new(namespace, name));
-        vm.is_some_and(|vm| vm.run_before.is_some() && vm.run.is_off())
+    let Some(list) = turn.view.hci.restore_lists.get(&nodes::restore_list(turn)) else {
+        return false;
     };
-    names.into_iter().flatten().any(off)
+    let off = |name: &String| {
+        let (namespace, vm) = name.split_once('/').unwrap_or_default();
+        let vm = turn.view.hci.vms.get(&Key::new(namespace, vm));
+        let off = vm.is_some_and(|vm| vm.run_before.is_some() && vm.run.is_off());
+        off && !task::stopped_for_another(list, &turn.status().node_statuses, node, name)
+    };
+    list.nodes.get(node.as_str()).into_iter().flatten().any(off)
 }
 
 /// Puts everything back, whether or not it was changed by this turn's upgrade in the end. Whether nothing is left to do.

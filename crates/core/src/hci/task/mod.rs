@@ -17,7 +17,7 @@ use crate::view::{Key, NodeName, View};
 pub use images::{clean_up, prepare};
 pub use post_drain::{post_drain, single_node};
 pub use pre_drain::pre_drain;
-pub use restore_vm::{moved_from, restore_vm};
+pub use restore_vm::{moved_from, restore_vm, stopped_for_another};
 
 /// Whom a task works for.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -1,6 +1,9 @@
 //! After a node is back: the virtual machines that were stopped for it run again, each as it was to run before; and those that were moved
 //! from it come back, where the Upgrade asks for it (H22). One that a person has started, changed, moved or deleted meanwhile is theirs.
 
+use std::collections::BTreeMap;
+
+use afloat_api::harvester::{HarvesterNodeState as State, NodeUpgradeStatus};
 use jiff::Timestamp;
 
 use super::pre_drain::{AT_ONCE, ATTEMPTS, active, numbered, of_vm, prefix, rests_until};
@@ -8,15 +11,24 @@ use super::{Errand, HostDone, Look, recorded};
 use crate::hci::action::TaskWrite;
 use crate::hci::config;
 use crate::hci::nodes::some;
+use crate::hci::view::RestoreList;
 use crate::view::{Key, NodeName, View};
 
 /// One look.
 pub fn restore_vm(view: &View, errand: &Errand, _: &HostDone, now: Timestamp) -> Look {
     let list = recorded(view, errand);
+    let upgrade = view.hci.upgrades.get(&errand.upgrade);
+    let statuses = upgrade
+        .and_then(|upgrade| upgrade.status.as_ref())
+        .map(|status| &status.node_statuses);
+    let held = |name: &str| match (&list, statuses) {
+        (Some(list), Some(statuses)) => stopped_for_another(list, statuses, &errand.node, name),
+        _ => false,
+    };
     let names = list.as_ref().and_then(|list| list.nodes.get(errand.node.as_str()));
     let mut what = Vec::new();
     let (mut starting, mut gone) = (Vec::new(), Vec::new());
-    for name in names.into_iter().flatten() {
+    for name in names.into_iter().flatten().filter(|name| !held(name)) {
         let key = name.split_once('/').map(|(namespace, name)| Key::new(namespace, name));
         let Some(vm) = key.and_then(|key| view.hci.vms.get(&key)) else {
             gone.push(name.as_str());
@@ -51,6 +63,28 @@ pub fn restore_vm(view: &View, errand: &Errand, _: &HostDone, now: Timestamp) ->
     }
 }
 
+/// Whether a machine that is on record for a node is off for another one by now, whose work is under way: it was started once, went there, and
+/// had to be stopped once more. It is that node's to start.
+pub fn stopped_for_another(
+    list: &RestoreList,
+    statuses: &BTreeMap<String, NodeUpgradeStatus>,
+    node: &NodeName,
+    vm: &str,
+) -> bool {
+    let under_way = |name: &str| {
+        let state = statuses.get(name).map(|status| status.state.parse());
+        matches!(
+            state,
+            Some(Ok(State::PreDraining
+                | State::PreDrained
+                | State::PostDraining
+                | State::WaitingReboot))
+        )
+    };
+    let mut others = list.nodes.iter().filter(|(name, _)| name.as_str() != node.as_str());
+    others.any(|(name, vms)| vms.contains(vm) && under_way(name))
+}
+
 /// The virtual machines that this upgrade has moved from a node, and that run elsewhere now.
 pub fn moved_from<'a>(view: &'a View, upgrade: &'a Key, node: &'a NodeName) -> impl Iterator<Item = Key> + 'a {
     let errand = Errand {
@@ -80,12 +114,14 @@ fn come_back(view: &View, errand: &Errand, now: Timestamp) -> Option<Look> {
     let mut wanting = Vec::new();
     for key in moved_from(view, &errand.upgrade, &errand.node) {
         let tried = numbered(view, &key, &back(errand, &key));
+        let failed = tried.iter().filter(|migration| &*migration.phase == "Failed").count();
+        if failed >= ATTEMPTS {
+            continue;
+        }
         let rests = tried.iter().filter_map(|migration| rests_until(migration)).max();
         if active(view, &key).is_some() {
             under_way += 1;
             names.push(format!("{key} (on its way)"));
-        } else if tried.len() >= ATTEMPTS {
-            continue;
         } else if let Some(until) = rests.filter(|until| *until > now) {
             names.push(format!("{key} (tried again at {until:.0})"));
             again = Some(again.map_or(until, |other| other.min(until)));

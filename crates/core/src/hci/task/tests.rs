@@ -297,6 +297,38 @@ fn h22_whoever_was_stopped_runs_again_as_before_and_others_are_left_alone() {
     assert!(said(&done).contains("shop/gone"), "{done:?}");
 }
 
+/// It was started for the node, went to the next one, and is off once more for that one.
+#[test]
+fn h22_whoever_is_off_for_another_node_by_now_is_that_nodes_to_start() {
+    let mut world = World::new(3);
+    world.start();
+    let vm = Vm {
+        run: Run::from_text("Halted"),
+        run_before: Some(Run::from_text("Always")),
+        ..Vm::default()
+    };
+    world.take("shop", "gpu", vm, HciObject::Vm);
+    let names: BTreeSet<String> = ["shop/gpu".to_owned()].into();
+    let list = RestoreList {
+        nodes: [(NODE.to_owned(), names.clone()), ("node-2".to_owned(), names)].into(),
+    };
+    let name = format!("{}-restore-vm", World::key().name);
+    world.take("harvester-system", &name, list, HciObject::RestoreList);
+    for (state, starts) in [
+        ("Pre-draining", false),
+        ("Waiting Reboot", false),
+        ("Succeeded", true),
+        ("Failed", true),
+    ] {
+        world.change_upgrade(|upgrade| {
+            let statuses = &mut upgrade.status.get_or_insert_default().node_statuses;
+            statuses.entry("node-2".to_owned()).or_default().state = state.to_owned();
+        });
+        let look = restore_vm(&world.view, &errand(), &HostDone::new(), now());
+        assert_eq!(matches!(look, Look::Write { .. }), starts, "{state}: {look:?}");
+    }
+}
+
 /// `web` was moved from the node by the upgrade and runs on another one.
 fn moved() -> World {
     let mut world = World::new(3);

@@ -305,7 +305,9 @@ pub(super) const LIST: &[HciScenario] = &[
         "images cannot be brought to node-2: the upgrade stops before any node is touched",
         || {
             fails("prepare/node-2", u32::MAX)
-                .says(&["prepare-node-2 failed: brings the images of the release to the host: prepare was made to fail"])
+                .says(&[
+                    "prepare-node-2 failed: brings the images of the release to the host: prepare was made to fail",
+                ])
                 .ends(End::Failed, &[])
         },
     ),
