@@ -23,8 +23,10 @@ fn ten_seeds_of_harvester_break_no_rule() {
 }
 
 /// What each found: a taint whose removal was lost (28), a Job that had looked at a cluster of the past (31, 69), an answer to Rancher
-/// that was lost after the last node (41) and before an abort (71), a virtual machine that was started again only once (47).
-const ONCE_BROKEN: [(&str, &str); 6] = [
+/// that was lost after the last node (41) and before an abort (71), a virtual machine that was started again only once (47), a task that took an
+/// old view of its Upgrade for a broken one (1).
+const ONCE_BROKEN: [(&str, &str); 7] = [
+    ("1", "harvester-repo-deleted"),
     ("28", "harvester-single-node"),
     ("31", "harvester-deleted-between"),
     ("41", "harvester-own-controller"),

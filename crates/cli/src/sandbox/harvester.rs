@@ -36,7 +36,7 @@ const VERSION: &str = "v1.33.5";
 pub async fn run(arguments: Sandbox, scenario: HciScenario) -> Result<Code, Problem> {
     check(&arguments, scenario)?;
     let script = scenario.describe();
-    let manifest = manifest(script.annotations());
+    let manifest = manifest(&script.annotations());
     let ground = script.ground;
     let server = Embedded::start(VERSION, arguments.seed).await?;
     let client = server.client();
@@ -97,13 +97,12 @@ fn check(arguments: &Sandbox, scenario: HciScenario) -> Result<(), Problem> {
 
 fn commands(manifest: &serde_json::Value) -> String {
     format!(
-        "kubectl get nodes\n  kubectl get vmi\n  kubectl create -f - <<< '{}'\n  afloat status --watch\n  afloat explain\n  \
-         kubectl annotate node node-2 harvesterhci.io/node-upgrade-pause-",
-        manifest
+        "kubectl get nodes\n  kubectl get vmi\n  kubectl create -f - <<< '{manifest}'\n  afloat status --watch\n  afloat explain\n  \
+         kubectl annotate node node-2 harvesterhci.io/node-upgrade-pause-"
     )
 }
 
-fn manifest(annotations: BTreeMap<String, String>) -> serde_json::Value {
+fn manifest(annotations: &BTreeMap<String, String>) -> serde_json::Value {
     let mut manifest = json!({
         "apiVersion": "harvesterhci.io/v1beta1", "kind": "Upgrade",
         "metadata": { "name": NAME, "namespace": SYSTEM }, "spec": { "version": "v1.7.0", "logEnabled": false },

@@ -15,7 +15,7 @@ use crate::view::{Node, View};
 pub fn post_drain(view: &View, errand: &Errand, host: &HostDone, _: Timestamp) -> Look {
     let (node, release) = match upgraded(view, errand) {
         Ok(found) => found,
-        Err(failed) => return failed,
+        Err(look) => return look,
     };
     first_open(&[HostWork::ConfigureServer], host).unwrap_or_else(|| new_system(node, &release, host))
 }
@@ -24,7 +24,7 @@ pub fn post_drain(view: &View, errand: &Errand, host: &HostDone, _: Timestamp) -
 pub fn single_node(view: &View, errand: &Errand, host: &HostDone, now: Timestamp) -> Look {
     let (node, release) = match upgraded(view, errand) {
         Ok(found) => found,
-        Err(failed) => return failed,
+        Err(look) => return look,
     };
     if kubelet_at_target(node, &release).is_ok() {
         return new_system(node, &release, host);
@@ -41,14 +41,22 @@ pub fn single_node(view: &View, errand: &Errand, host: &HostDone, now: Timestamp
         .unwrap_or_else(|| new_system(node, &release, host))
 }
 
+/// The node and the release it is to have, or what keeps the task from knowing them.
 fn upgraded<'a>(view: &'a View, errand: &Errand) -> Result<(&'a Node, Release), Look> {
     let failed = |says: String| Look::Failed { says };
     let node = view.nodes.get(&errand.node);
     let node = node.ok_or_else(|| failed(format!("node {} is gone", errand.node)))?;
     let upgrade = view.hci.upgrades.get(&errand.upgrade);
-    let upgrade = upgrade.ok_or_else(|| failed(format!("upgrade {} is gone", errand.upgrade)))?;
-    let recorded = upgrade.status.as_ref().map(|status| status.repo_info.as_str());
-    let release = Release::parse(recorded.unwrap_or_default())
+    let status = upgrade.and_then(|upgrade| upgrade.status.as_ref());
+    let recorded = status.map(|status| status.repo_info.as_str()).unwrap_or_default();
+    // It was there when the Job was made: what is seen is older than that.
+    if recorded.is_empty() {
+        return Err(waits(format!(
+            "waits to see status.repoInfo of upgrade {}",
+            errand.upgrade
+        )));
+    }
+    let release = Release::parse(recorded)
         .map_err(|error| failed(format!("status.repoInfo of upgrade {}: {error}", errand.upgrade)))?;
     Ok((node, release))
 }
