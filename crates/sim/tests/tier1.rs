@@ -75,8 +75,8 @@ const ONCE_BROKEN: &[(&str, u64)] = &[
     // The object of a machine that could not be put back was deleted: it stays cordoned, and the rule did not know.
     ("dies-half-way", 8054),
     ("dies-half-way", 8474),
-    // An upgrade ended while a machine that had just joined was not seen yet by the replica that ended it.
-    ("dead-node-accepted", 10_693),
+    // The slot of a machine that an old view does not show was not counted, and a second worker was let go beside it.
+    ("ha", 2880),
 ];
 
 /// Seeds go through the scenarios in turn.
