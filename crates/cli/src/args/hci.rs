@@ -23,7 +23,7 @@ pub enum Hci {
     PostDrain(Release),
     /// All of it for the only node of a cluster
     SingleNodeUpgrade(Release),
-    /// Start the machines again that were stopped for the upgrade of the node
+    /// Start the machines again that were stopped for the upgrade of the node; bring those back that were moved, where the Upgrade asks for it
     RestoreVm(Errand),
     /// Remove images from the node that only the release before needs
     CleanUp(Release),

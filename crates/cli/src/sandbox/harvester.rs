@@ -169,7 +169,7 @@ async fn summary(client: &kube::Client, ground: &Ground) -> Result<String, Probl
     let most = moves.values().max().copied().unwrap_or_default();
     Ok(format!(
         "\n{alive} of {} virtual machines run. {total} moves, {movable} are the least; no machine moved more than {most} times.\n\
-         {} could not move and were stopped for their node.",
+         Stopped for their node, because they cannot move: {}.",
         ground.vms.len(),
         ground.vms.len() - movable,
     ))
