@@ -93,8 +93,7 @@ impl Task {
         let (machines, release) = match self {
             Self::Prepare | Self::CleanUp => (&[][..], &[][..]),
             Self::PreDrain => (MACHINES, &[][..]),
-            Self::PostDrain => (&[][..], RELEASE),
-            Self::SingleNode | Self::RestoreVm => (MACHINES, RELEASE),
+            Self::PostDrain | Self::SingleNode | Self::RestoreVm => (MACHINES, RELEASE),
         };
         machines.iter().chain(release).copied()
     }

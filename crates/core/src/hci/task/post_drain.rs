@@ -8,7 +8,8 @@ use jiff::Timestamp;
 use super::{Errand, HostDone, HostWork, Look, first_open, pre_drain, waits};
 use crate::hci::action::TaskWrite;
 use crate::hci::release::Release;
-use crate::hci::waits::kubelet_at_target;
+use crate::hci::vms;
+use crate::hci::waits::{emptying, kubelet_at_target};
 use crate::view::{Node, View};
 
 /// One look.
@@ -17,7 +18,7 @@ pub fn post_drain(view: &View, errand: &Errand, host: &HostDone, _: Timestamp) -
         Ok(found) => found,
         Err(look) => return look,
     };
-    first_open(&[HostWork::ConfigureServer], host).unwrap_or_else(|| new_system(node, &release, host))
+    first_open(&[HostWork::ConfigureServer], host).unwrap_or_else(|| new_system(view, node, &release, host))
 }
 
 /// One look at the only node of a cluster. The system is brought while virtual machines still run: they are off for shorter.
@@ -26,8 +27,10 @@ pub fn single_node(view: &View, errand: &Errand, host: &HostDone, now: Timestamp
         Ok(found) => found,
         Err(look) => return look,
     };
-    if kubelet_at_target(node, &release).is_ok() {
-        return new_system(node, &release, host);
+    let kubernetes_is_new = kubelet_at_target(node, &release).is_ok();
+    // Only a node that will not restart need not be empty: one that has booted the old system has its virtual machines again.
+    if kubernetes_is_new && *node.os_image == *release.os {
+        return new_system(view, node, &release, host);
     }
     if let Some(open) = first_open(&[HostWork::BringSystem], host) {
         return open;
@@ -37,8 +40,8 @@ pub fn single_node(view: &View, errand: &Errand, host: &HostDone, now: Timestamp
         return emptied;
     }
     first_open(&[HostWork::ConfigureServer], host)
-        .or_else(|| ask(view, &release))
-        .unwrap_or_else(|| new_system(node, &release, host))
+        .or_else(|| ask(view, &release).filter(|_| !kubernetes_is_new))
+        .unwrap_or_else(|| new_system(view, node, &release, host))
 }
 
 /// The node and the release it is to have, or what keeps the task from knowing them.
@@ -78,7 +81,7 @@ fn ask(view: &View, release: &Release) -> Option<Look> {
 }
 
 /// Rancher asks before its own work on the node is seen: the kubelet says when that is.
-fn new_system(node: &Node, release: &Release, host: &HostDone) -> Look {
+fn new_system(view: &View, node: &Node, release: &Release, host: &HostDone) -> Look {
     if let Err(says) = kubelet_at_target(node, release) {
         return waits(format!("waits for the new Kubernetes on {}: {says}", node.name));
     }
@@ -88,6 +91,10 @@ fn new_system(node: &Node, release: &Release, host: &HostDone) -> Look {
     if *node.os_image == *release.os {
         let says = format!("node {} runs {} already", node.name, release.os);
         return Look::Done { says };
+    }
+    if !vms::left(view, &node.name) {
+        let (_, says) = emptying(view, node);
+        return waits(says);
     }
     let works = [HostWork::BringSystem, HostWork::InstallSystem, HostWork::RestartSoon];
     first_open(&works, host).unwrap_or_else(|| Look::Done {

@@ -6,24 +6,12 @@ use std::sync::Arc;
 use afloat_api::harvester::UpgradeStatus;
 use jiff::Timestamp;
 
+use super::tests::{NODE, errand, now, said};
 use super::*;
 use crate::hci::tests::world::{NEW_OS, NEW_RKE2, RELEASE, World};
 use crate::view::NodeName;
 
-const NODE: &str = "node-1";
-
 type Task = fn(&View, &Errand, &HostDone, Timestamp) -> Look;
-
-fn errand() -> Errand {
-    Errand {
-        upgrade: World::key(),
-        node: NodeName::from(NODE),
-    }
-}
-
-fn now() -> Timestamp {
-    "2026-11-15T12:00:00Z".parse().unwrap()
-}
 
 fn world(nodes: usize) -> World {
     let mut world = World::new(nodes);
@@ -49,13 +37,6 @@ fn works(task: Task, world: &World, done: &mut HostDone) -> (Vec<HostWork>, Look
             }
             other => return (order, other),
         }
-    }
-}
-
-fn said(look: &Look) -> &str {
-    match look {
-        Look::Write { says, .. } | Look::Wait { says, .. } | Look::Done { says } | Look::Failed { says } => says,
-        Look::Host(work) => work.words(),
     }
 }
 
@@ -142,6 +123,31 @@ fn h10_h42_a_single_node_is_emptied_and_asks_for_its_kubernetes_itself() {
         [HostWork::RemoveArchives, HostWork::InstallSystem, HostWork::RestartSoon]
     );
     assert!(matches!(end, Look::Done { .. }), "{end:?}");
+}
+
+/// It booted the old system, its virtual machines were started again meanwhile, and a person has resumed.
+#[test]
+fn h10_a_single_node_whose_kubernetes_is_new_is_emptied_all_the_same() {
+    let mut world = world(1);
+    kubernetes(&mut world);
+    world.add_vm("web", NODE, |_| {});
+    let (order, waits) = works(single_node, &world, &mut HostDone::new());
+    assert_eq!(order, [HostWork::BringSystem, HostWork::RecoverAgent]);
+    assert!(said(&waits).contains("shop/web"), "{waits:?}");
+}
+
+#[test]
+fn no_machine_restarts_under_virtual_machines() {
+    let (mut world, mut done) = (world(3), HostDone::new());
+    kubernetes(&mut world);
+    world.add_vm("web", NODE, |_| {});
+    let (order, waits) = works(post_drain, &world, &mut done);
+    assert_eq!(order, [HostWork::ConfigureServer, HostWork::RemoveArchives]);
+    assert!(matches!(waits, Look::Wait { .. }), "{waits:?}");
+    assert!(said(&waits).contains("shop/web"), "{waits:?}");
+    world.remove_vmi("web");
+    let (order, _) = works(post_drain, &world, &mut done);
+    assert_eq!(order.last(), Some(&HostWork::RestartSoon));
 }
 
 #[test]

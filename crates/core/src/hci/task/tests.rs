@@ -12,16 +12,16 @@ use crate::hci::tests::world::World;
 use crate::hci::view::{HciObject, Migration, RestoreList, Run, Vm, Volume};
 use crate::view::{NodeName, PodBudget, Revision, Selector, Uid};
 
-const NODE: &str = "node-1";
+pub(super) const NODE: &str = "node-1";
 
-fn errand() -> Errand {
+pub(super) fn errand() -> Errand {
     Errand {
         upgrade: World::key(),
         node: NodeName::from(NODE),
     }
 }
 
-fn now() -> Timestamp {
+pub(super) fn now() -> Timestamp {
     "2026-11-15T12:00:00Z".parse().unwrap()
 }
 
@@ -39,7 +39,7 @@ fn look(world: &World) -> Look {
     pre_drain(&world.view, &errand(), &host(), now())
 }
 
-fn said(look: &Look) -> &str {
+pub(super) fn said(look: &Look) -> &str {
     match look {
         Look::Write { says, .. } | Look::Wait { says, .. } | Look::Done { says } | Look::Failed { says } => says,
         Look::Host(work) => work.words(),

@@ -75,8 +75,8 @@ fn holds_on(minutes: Option<u64>) -> Script {
     })
 }
 
-fn boots_old(times: u32) -> Script {
-    Script::small().with(|trouble| {
+fn boots_old(script: Script, times: u32) -> Script {
+    script.with(|trouble| {
         trouble.machines.old_system.insert("node-1".to_owned(), times);
     })
 }
@@ -159,7 +159,7 @@ pub(super) const LIST: &[HciScenario] = &[
         "harvester-old-system",
         "node-1 boots the old system again and again: the upgrade stops and says so",
         || {
-            boots_old(u32::MAX)
+            boots_old(Script::small(), u32::MAX)
                 .says(&[
                     "node node-1: did not come back at the target within 60 minutes",
                     "Harvester v1.6.0",
@@ -170,7 +170,12 @@ pub(super) const LIST: &[HciScenario] = &[
     HciScenario::new(
         "harvester-old-system-once",
         "node-1 boots the old system once; a person resumes, and the work is done again",
-        || boots_old(1).then(FAILED, 10, vec![Deed::resume()]),
+        || boots_old(Script::small(), 1).then(FAILED, 10, vec![Deed::resume()]),
+    ),
+    HciScenario::new(
+        "harvester-single-old-system-once",
+        "the only node boots the old system once and starts its virtual machines again; a person resumes, and it is emptied once more",
+        || boots_old(Script::new(1, 4), 1).then(FAILED, 10, vec![Deed::resume()]),
     ),
     HciScenario::new(
         "harvester-stuck-volume",
