@@ -148,6 +148,11 @@ impl<'a> Standing<'a> {
         self.ended() && !self.succeeded() && !self.deferred()
     }
 
+    /// Its machine was seen to leave the cluster.
+    pub fn lost_its_node(self) -> bool {
+        self.failure_reason() == Some(Reason::ObjectGone)
+    }
+
     /// Counts against `maxFailed`: what a person asked for, or a machine that left, does not.
     pub fn failed(self) -> bool {
         self.set_aside()

@@ -77,6 +77,8 @@ const ONCE_BROKEN: &[(&str, u64)] = &[
     ("dies-half-way", 8474),
     // The slot of a machine that an old view does not show was not counted, and a second worker was let go beside it.
     ("ha", 2880),
+    // The last machine that was behind was replaced, and an old view in which it was still there ended the upgrade.
+    ("dead-node-accepted", 10693),
 ];
 
 /// Seeds go through the scenarios in turn.

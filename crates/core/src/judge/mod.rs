@@ -343,13 +343,15 @@ impl Turn<'_> {
             return;
         }
         let Some(stage) = stages.first().cloned() else {
-            if self.misses_a_machine() {
-                self.wake(self.now + UNTIL_SEEN);
-            } else if self.status.slots.is_empty() {
-                let message = self.arrived(settings);
-                self.end(Phase::Succeeded, Reason::Succeeded, &message);
+            if !self.status.slots.is_empty() {
+                return;
             }
-            return;
+            if let Some(closed) = self.looks_once_more() {
+                self.wake(self.now + UNTIL_SEEN);
+                return self.hold_all(closed);
+            }
+            let message = self.arrived(settings);
+            return self.end(Phase::Succeeded, Reason::Succeeded, &message);
         };
         if let Some(message) = self.skew_stops(&stage) {
             return self.end(Phase::Failed, Reason::VersionSkew, &message);

@@ -4,9 +4,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use afloat_api::{NodeKubeadmUpgrade, NodeRole, ObjectRef, Reason};
+use afloat_api::{ConditionType, NodeKubeadmUpgrade, NodeRole, ObjectRef, Reason};
 
+use super::roster::Group;
 use super::{Turn, report};
+use crate::gates::Closed;
 use crate::objects::Standing;
 use crate::plan::{self, Stage, StageKind};
 use crate::settings::Settings;
@@ -37,20 +39,43 @@ impl Turn<'_> {
         self.nodes_of(stage.kind).all(|node| self.past(stage, node))
     }
 
-    /// A machine that a group lists and that is not seen has left, or has joined a moment ago. Where what is seen of nodes is older
-    /// than the list, nobody knows which, and an upgrade that ends now may leave it behind.
-    pub(super) fn misses_a_machine(&self) -> bool {
-        let missed = |machine: &ObjectRef| {
-            let uid = machine.uid.as_deref().unwrap_or_default();
-            let node = self.view.nodes.get(machine.name.as_str());
-            let there = node.is_some_and(|node| node.uid.as_str() == uid);
-            let mut upgrades = self.view.node_upgrades_of(&machine.name);
-            let over = |upgrade: &NodeKubeadmUpgrade| upgrade.spec.node.uid == uid && Standing::of(upgrade).ended();
-            !there && !upgrades.any(|(_, upgrade)| over(upgrade))
-        };
+    /// What keeps an upgrade from its end although all that is seen is done: a machine that a group lists is not there. It has
+    /// left, and another may have joined in its place since; or it has joined itself a moment ago. So the upgrade says that it
+    /// looks once more, and ends when nodes are seen as they were after that: who joined before is not left behind.
+    pub(super) fn looks_once_more(&self) -> Option<Closed> {
         let groups = self.roster.groups.iter().map(|members| members.group);
-        let mut newer = groups.filter(|group| self.view.nodes_as_of < group.target().revision);
-        newer.any(|group| group.machines().iter().any(missed))
+        let listed = groups.flat_map(|group| group.machines().iter().map(move |machine| (group, machine)));
+        let away: Vec<(Group<'_>, &ObjectRef)> = listed.filter(|(_, machine)| !self.is_there(machine)).collect();
+        let names: BTreeSet<&str> = away.iter().map(|(_, machine)| machine.name.as_str()).collect();
+        let first = names.first()?;
+        let more = match names.len() - 1 {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let closed = Closed {
+            reason: Reason::WaitingForNode,
+            message: format!("every node that is seen is done, but {first}{more} left: looks once more who has joined"),
+            blocked_by: None,
+            until: None,
+        };
+        let seen_as_of = self.view.nodes_as_of;
+        let said = self.upgrade.status.as_ref().is_some_and(|status| {
+            let ready = ConditionType::Ready.to_string();
+            let mut conditions = status.conditions.iter();
+            conditions.any(|condition| condition.type_ == ready && condition.message == closed.message)
+        });
+        let looked =
+            seen_as_of >= self.target.revision && away.iter().all(|(group, _)| seen_as_of >= group.target().revision);
+        (!said || !looked).then_some(closed)
+    }
+
+    /// Whether a machine is seen, and nobody who saw more has seen it leave.
+    fn is_there(&self, machine: &ObjectRef) -> bool {
+        let uid = machine.uid.as_deref().unwrap_or_default();
+        let node = self.view.nodes.get(machine.name.as_str());
+        let left = |upgrade: &NodeKubeadmUpgrade| upgrade.spec.node.uid == uid && Standing::of(upgrade).lost_its_node();
+        let mut upgrades = self.view.node_upgrades_of(&machine.name);
+        node.is_some_and(|node| node.uid.as_str() == uid) && !upgrades.any(|(_, upgrade)| left(upgrade))
     }
 
     pub(super) fn nodes_of(&self, kind: StageKind) -> impl Iterator<Item = &Arc<Node>> {
