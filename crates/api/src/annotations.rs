@@ -10,6 +10,8 @@ pub const BECAUSE: &str = "afloat.dev/because";
 pub const CORDONED_BY: &str = "afloat.dev/cordoned-by";
 /// On an object that was paused for an upgrade: uid of the upgrade. Only an object with it is resumed at the end.
 pub const PAUSED_BY: &str = "afloat.dev/paused-by";
+/// On Harvester's ManagedChart: how KubeVirt was to renew running machines before an upgrade took that from it, as JSON.
+pub const UPDATE_METHODS_BEFORE: &str = "afloat.dev/workload-update-methods-before";
 /// On a ClusterUpgrade: only the CLI may start it.
 pub const MANAGED_BY_CLI: &str = "afloat.dev/managed-by-cli";
 

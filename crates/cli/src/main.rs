@@ -64,6 +64,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         // Without a runtime: it enters the machine first, which a process with threads cannot. Its exit codes are those of steps.
         Command::Node(arguments) => return Ok(node::run(&arguments)?),
         Command::Hci(Hci::Host { order, names }) => Ok(task::work_on_host(order, &names)?),
+        Command::Hci(Hci::ApplyManifests(arguments)) => wait(task::run_for_all(Task::ApplyManifests, arguments)),
         Command::Hci(Hci::Prepare(arguments)) => wait(task::run_with(Task::Prepare, arguments)),
         Command::Hci(Hci::PreDrain(arguments)) => wait(task::run(Task::PreDrain, arguments)),
         Command::Hci(Hci::PostDrain(arguments)) => wait(task::run_with(Task::PostDrain, arguments)),

@@ -1,4 +1,4 @@
-//! Runs the task of one Job on one node: watches what the task looks at, lets the core decide after every change, and carries out what it
+//! Runs the task of one Job: watches what the task looks at, lets the core decide after every change, and carries out what it
 //! decides. What is done to the host itself goes through a port. Which tasks there are, and what each does next, is decided in the core.
 
 use std::sync::Arc;
@@ -7,7 +7,8 @@ use std::time::Duration;
 use afloat_core::action::Action;
 use afloat_core::hci::action::{HciAction, JobKind, TaskWrite};
 use afloat_core::hci::task::{
-    Errand, HostDone, HostWork, Look, clean_up, post_drain, pre_drain, prepare, restore_vm, single_node,
+    Errand, HostDone, HostWork, Look, apply_manifests, clean_up, post_drain, pre_drain, prepare, restore_vm,
+    single_node,
 };
 use afloat_core::hci::view::HciKind;
 use futures::future::BoxFuture;
@@ -37,15 +38,19 @@ const MACHINES: &[HciKind] = &[
 /// What tasks look at that bring a release to a node.
 const RELEASE: &[HciKind] = &[HciKind::Upgrade, HciKind::Cluster];
 
+/// What the task looks at that brings the services of a release.
+const SERVICES: &[HciKind] = &[HciKind::Chart, HciKind::Addon, HciKind::Server, HciKind::Upstream];
+
 /// What a task does to the host it runs on.
 pub trait TaskHost: Send + Sync {
     /// Does it, or says why not. May be asked for the same again.
     fn carry_out(&self, work: HostWork) -> BoxFuture<'_, Result<(), String>>;
 }
 
-/// A task that runs on a node.
+/// A task: all but that of the manifests run on a node.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Task {
+    ApplyManifests,
     Prepare,
     PreDrain,
     PostDrain,
@@ -55,7 +60,8 @@ pub enum Task {
 }
 
 impl Task {
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
+        Self::ApplyManifests,
         Self::Prepare,
         Self::PreDrain,
         Self::PostDrain,
@@ -67,6 +73,7 @@ impl Task {
     /// The Job that runs it.
     pub fn job(self) -> JobKind {
         match self {
+            Self::ApplyManifests => JobKind::ApplyManifests,
             Self::Prepare => JobKind::Prepare,
             Self::PreDrain => JobKind::PreDrain,
             Self::PostDrain => JobKind::PostDrain,
@@ -78,6 +85,7 @@ impl Task {
 
     fn look(self, view: &afloat_core::view::View, errand: &Errand, host: &HostDone, now: Timestamp) -> Look {
         let look = match self {
+            Self::ApplyManifests => apply_manifests,
             Self::Prepare => prepare,
             Self::PreDrain => pre_drain,
             Self::PostDrain => post_drain,
@@ -90,12 +98,13 @@ impl Task {
 
     /// What it looks at; what nobody looks at is not watched, on any of the nodes.
     fn watches(self) -> impl Iterator<Item = HciKind> {
-        let (machines, release) = match self {
+        let (own, release) = match self {
+            Self::ApplyManifests => (SERVICES, RELEASE),
             Self::Prepare | Self::CleanUp => (&[][..], &[][..]),
             Self::PreDrain => (MACHINES, &[][..]),
             Self::PostDrain | Self::SingleNode | Self::RestoreVm => (MACHINES, RELEASE),
         };
-        machines.iter().chain(release).copied()
+        own.iter().chain(release).copied()
     }
 }
 
@@ -140,10 +149,9 @@ pub async fn run(config: TaskConfig, mut says: impl FnMut(&str)) -> Result<Strin
     loop {
         let now = config.clock.now();
         let look = config.task.look(keeper.view(), &config.errand, &host, now);
-        let words = words(&look);
-        if words != told {
-            says(&words);
-            told = words;
+        if look.words() != told {
+            says(look.words());
+            look.words().clone_into(&mut told);
         }
         let pause = match look {
             Look::Done { says } => return Ok(says),
@@ -195,15 +203,6 @@ async fn write(clients: &Clients, metrics: &Metrics, keeper: &mut Keeper, what: 
         }
     }
     all
-}
-
-fn words(look: &Look) -> String {
-    match look {
-        Look::Write { says, .. } | Look::Wait { says, .. } | Look::Done { says } | Look::Failed { says } => {
-            says.clone()
-        }
-        Look::Host(work) => work.words().to_owned(),
-    }
 }
 
 fn until(again: Option<Timestamp>, now: Timestamp) -> Duration {

@@ -1,4 +1,4 @@
-//! `afloat hci …`: the tasks that Jobs of a Harvester upgrade run on their node.
+//! `afloat hci …`: the tasks that Jobs of a Harvester upgrade run, most of them on their node.
 
 use clap::{Args, Subcommand, ValueEnum};
 
@@ -15,6 +15,8 @@ Exit codes: 0 done, 1 failed; the last line says why";
 
 #[derive(Debug, Subcommand)]
 pub enum Hci {
+    /// Bring Rancher, charts and addons to the release; on any server of RKE2
+    ApplyManifests(Manifests),
     /// Bring the images of the release to the node
     Prepare(Release),
     /// Empty the node: volumes settled, machines moved, those that cannot move stopped by policy and written down
@@ -33,18 +35,33 @@ pub enum Hci {
 }
 
 #[derive(Args, Debug)]
-pub struct Errand {
+pub struct Whom {
     /// The Upgrade
     #[arg(long, value_name = "NAME", env = "HARVESTER_UPGRADE_NAME")]
     pub upgrade: String,
     /// The namespace of the Upgrade
     #[arg(long, value_name = "NAME", env = "HARVESTER_UPGRADE_NAMESPACE", default_value = afloat_api::harvester::NAMESPACE)]
     pub upgrade_namespace: String,
+    #[command(flatten)]
+    pub place: Place,
+}
+
+#[derive(Args, Debug)]
+pub struct Errand {
+    #[command(flatten)]
+    pub whom: Whom,
     /// The node
     #[arg(long, value_name = "NAME", env = "HARVESTER_UPGRADE_NODE_NAME")]
     pub node: String,
+}
+
+#[derive(Args, Debug)]
+pub struct Manifests {
     #[command(flatten)]
-    pub place: Place,
+    pub whom: Whom,
+    /// Where the release is served: the address before /harvester-iso/
+    #[arg(long, value_name = "URL", env = "AFLOAT_HCI_REPO")]
+    pub repo: String,
 }
 
 #[derive(Args, Debug)]
@@ -65,6 +82,7 @@ pub enum Order {
     RecoverAgent,
     RemoveCanalConfig,
     DisableCharts,
+    UpgradeRancher,
     ListImages,
     ImportImages,
     RemoveImages,

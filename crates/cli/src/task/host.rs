@@ -9,7 +9,7 @@ use std::time::Duration;
 use afloat_core::hci::task::HostWork;
 use afloat_node::host::Answer;
 use afloat_node::real::{RealHost, enter};
-use afloat_node::release::{images, server, system};
+use afloat_node::release::{images, rancher_chart, server, system};
 use afloat_node::{paths, rancher};
 use afloat_operator::task::TaskHost;
 use clap::ValueEnum as _;
@@ -99,6 +99,7 @@ impl TaskHost for OwnHost {
                 HostWork::ConfigureServer => self.plain(Order::ConfigureServer).await,
                 HostWork::InstallSystem => self.plain(Order::InstallSystem).await,
                 HostWork::RestartSoon => self.plain(Order::RestartSoon).await,
+                HostWork::UpgradeRancher => self.release()?.upgrade_rancher(self).await,
                 HostWork::PreloadImages => self.release()?.preload(self).await,
                 HostWork::RemoveOldImages => self.release()?.remove_old(self).await,
                 HostWork::RemoveArchives => self.release()?.remove_archives(self).await,
@@ -125,6 +126,10 @@ fn carry_out(order: Order, host: &mut RealHost, run: &str, names: &[&str]) -> An
     match order {
         Order::ListImages => return Ok(images::present(host, run)?.into_iter().collect()),
         Order::RemoveImages => return images::remove(host, run, names),
+        Order::UpgradeRancher => {
+            let version = names.first().copied().unwrap_or_default();
+            return Ok(vec![rancher_chart::upgrade(host, run, version)?]);
+        }
         Order::RecoverAgent => rancher::recover_agent(host)?,
         Order::RemoveCanalConfig => rancher::remove_canal_config(host)?,
         Order::DisableCharts => rancher::disable_charts(host)?,

@@ -11,7 +11,7 @@ use afloat_node::release::{FOLDER, system};
 use afloat_repo::Client;
 
 use super::host::OwnHost;
-use crate::args::hci::{Order, Release as Arguments};
+use crate::args::hci::Order;
 use crate::problem::{Code, Problem};
 
 const ISO: &str = "/harvester-iso";
@@ -30,13 +30,13 @@ fn text(error: impl std::fmt::Display) -> String {
 }
 
 impl Release {
-    pub fn new(arguments: &Arguments) -> Result<Self, Problem> {
-        let repo = Client::new(&arguments.repo).map_err(|error| {
+    pub fn new(repo: &str, previous: &str) -> Result<Self, Problem> {
+        let repo = Client::new(repo).map_err(|error| {
             Problem::new(Code::BadUsage, error.to_string()).help("--repo http://upgrade-repo-NAME.harvester-system")
         })?;
         Ok(Self {
             repo,
-            previous: arguments.previous.clone(),
+            previous: previous.to_owned(),
         })
     }
 
@@ -69,8 +69,9 @@ impl Release {
             let path = format!("{FOLDER}/{name}");
             self.bring(host, archive, &path).await?;
             let imported = host.order(Order::ImportImages, std::slice::from_ref(&path)).await;
-            fs::remove_file(OwnHost::path(&path)).map_err(|error| format!("{path}: {error}"))?;
+            let removed = fs::remove_file(OwnHost::path(&path)).map_err(|error| format!("{path}: {error}"));
             imported?;
+            removed?;
         }
         for (archives, folder) in [(&bundle.rke2, SERVER_ARCHIVES), (&bundle.agent, AGENT_ARCHIVES)] {
             for archive in archives {
@@ -109,6 +110,20 @@ impl Release {
             .await;
         let bytes = brought.map_err(text)?;
         host.say(&format!("{} is there, {} MiB", file_name(from), bytes >> 20));
+        Ok(())
+    }
+
+    /// Brings Rancher to the version that the release names.
+    pub async fn upgrade_rancher(&self, host: &OwnHost) -> Result<(), String> {
+        let file = self
+            .repo
+            .text(&format!("{ISO}/harvester-release.yaml"))
+            .await
+            .map_err(text)?;
+        let version = afloat_core::hci::release::Release::parse(&file).map_err(text)?.rancher;
+        for said in host.order(Order::UpgradeRancher, &[version]).await? {
+            host.say(&said);
+        }
         Ok(())
     }
 

@@ -100,6 +100,12 @@ pub enum HciAction {
         node: NodeName,
         vms: BTreeSet<String>,
     },
+    /// KubeVirt renews running machines again as it did before the upgrade.
+    RestoreUpdateMethods {
+        chart: Target,
+        /// JSON; null where the chart's values did not say.
+        methods: Arc<str>,
+    },
     SetLonghorn {
         setting: Target,
         value: Arc<str>,
@@ -135,6 +141,21 @@ pub enum TaskWrite {
     DetachVolume { volume: Target },
     /// Tells Rancher which Kubernetes the cluster it runs in is to have.
     AskForKubernetes { cluster: Target, version: Arc<str> },
+    /// Lets a Deployment run another image in its first container.
+    SetImage {
+        server: Target,
+        container: Arc<str>,
+        image: Arc<str>,
+    },
+    /// Lets fleet bring a chart to a version, where the release names one; its values stay.
+    RollOutChart {
+        chart: Target,
+        version: Option<Arc<str>>,
+        /// KubeVirt renews no machine by itself until the upgrade is over; this is noted as how it was.
+        update_methods_before: Option<Arc<str>>,
+    },
+    /// Brings an addon to a version; its values stay.
+    UpdateAddon { addon: Target, version: Arc<str> },
 }
 
 /// An annotation of the front door on a Node.
@@ -266,6 +287,7 @@ impl HciAction {
             Self::PatchCluster { .. } => "patch-cluster",
             Self::Answer { .. } => "answer-hook",
             Self::PauseChart { .. } => "pause-chart",
+            Self::RestoreUpdateMethods { .. } => "restore-update-methods",
             Self::RecordVms { .. } => "record-vms",
             Self::SetLonghorn { .. } => "set-longhorn",
             Self::EnableAddon { .. } => "enable-addon",
@@ -283,6 +305,9 @@ impl TaskWrite {
             Self::Migrate { .. } => "migrate-vm",
             Self::DetachVolume { .. } => "detach-volume",
             Self::AskForKubernetes { .. } => "ask-for-kubernetes",
+            Self::SetImage { .. } => "set-image",
+            Self::RollOutChart { .. } => "roll-out-chart",
+            Self::UpdateAddon { .. } => "update-addon",
         }
     }
 }

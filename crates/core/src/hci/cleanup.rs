@@ -296,6 +296,17 @@ fn tidy(turn: &mut Turn<'_>) -> bool {
     for chart in paused {
         turn.first(HciAction::PauseChart { chart, by: None });
     }
+    let noted: Vec<(Target, Arc<str>)> = turn
+        .view
+        .hci
+        .charts
+        .values()
+        .filter(|chart| chart.paused_by.as_ref() != Some(&uid))
+        .filter_map(|chart| Some((chart.target.clone(), chart.update_methods_before.clone()?)))
+        .collect();
+    for (chart, methods) in noted {
+        turn.first(HciAction::RestoreUpdateMethods { chart, methods });
+    }
     unserve(turn);
     turn.idle() && !starting
 }

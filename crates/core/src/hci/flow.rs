@@ -7,8 +7,8 @@ use afloat_api::{Reason, annotations, labels};
 use super::action::HciAction;
 use super::config::{self, ABORT, CONFIG_AS_STARTED, SKIPPED, Skips};
 use super::turn::{PREFLIGHT_PASSED, Tri, Turn, minutes_after};
-use super::{cleanup, image, nodes, pause, preflight, release, upstream_at_work};
-use crate::view::Key;
+use super::{cleanup, image, nodes, pause, preflight, release, task, upstream_at_work};
+use crate::view::{Key, NodeName};
 
 /// What is done about an Upgrade now.
 pub fn go(turn: &mut Turn<'_>) {
@@ -204,7 +204,8 @@ fn services(turn: &mut Turn<'_>) -> bool {
         turn.set(Is::SystemServicesUpgraded, Tri::Unknown, "", "");
         return false;
     }
-    if cleanup::pause_charts(turn) {
+    // The Job lets fleet go on with one chart after the other.
+    if turn.job(ApplyManifests, None).is_none() && cleanup::pause_charts(turn) {
         return false;
     }
     match turn.job(ApplyManifests, None) {
@@ -223,10 +224,25 @@ fn services(turn: &mut Turn<'_>) -> bool {
                     &Reason::StepFailed.to_string(),
                     &message,
                 );
+            } else {
+                say_what_services_wait_for(turn);
             }
         }
     }
     false
+}
+
+/// What the Job waits for, by the same look at the same objects.
+fn say_what_services_wait_for(turn: &mut Turn<'_>) {
+    let errand = task::Errand {
+        upgrade: turn.target.key.clone(),
+        node: NodeName::from(""),
+    };
+    let look = task::apply_manifests(turn.view, &errand, &task::HostDone::new(), turn.now);
+    if matches!(look, task::Look::Wait { .. } | task::Look::Host(_)) {
+        let reason = Reason::WaitingForRancher.to_string();
+        turn.set(Is::SystemServicesUpgraded, Tri::Unknown, &reason, look.words());
+    }
 }
 
 /// What the conditions make of the whole.

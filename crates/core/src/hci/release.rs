@@ -66,6 +66,14 @@ impl Release {
         })
     }
 
+    /// What the file says under a key.
+    pub fn line(&self, key: &str) -> Option<&str> {
+        self.lines
+            .get(key)
+            .map(String::as_str)
+            .filter(|value| !value.is_empty())
+    }
+
     /// As `status.repoInfo` holds it: under `release:`.
     pub fn recorded(&self) -> String {
         let lines = self.lines.iter().map(|(key, value)| format!("  {key}: {value}\n"));

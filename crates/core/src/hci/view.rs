@@ -161,6 +161,8 @@ shelves! {
     LonghornSetting in longhorn_settings: Arc<str>,
     /// Harvester's own controller.
     Upstream in upstream: Upstream,
+    /// Deployments of Rancher and of what serves its charts.
+    Server in servers: Server,
 }
 
 impl HciKind {
@@ -280,6 +282,8 @@ pub struct Image {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Addon {
     pub enabled: bool,
+    /// The version of its chart.
+    pub version: Arc<str>,
     pub status: Arc<str>,
 }
 
@@ -336,8 +340,15 @@ pub struct Chart {
     pub paused: bool,
     /// Uid of the upgrade that paused it (`afloat.dev/paused-by`).
     pub paused_by: Option<Uid>,
+    pub version: Arc<str>,
+    /// Whether what it says of itself is about what is asked of it now.
+    pub observed: bool,
     /// Why it is not ready, where it says so.
     pub not_ready: Option<Arc<str>>,
+    /// How KubeVirt renews running machines, by the values of the chart; JSON, null where they do not say.
+    pub update_methods: Arc<str>,
+    /// The same before an upgrade took it away (`afloat.dev/workload-update-methods-before`).
+    pub update_methods_before: Option<Arc<str>>,
 }
 
 /// A Job.
@@ -493,4 +504,28 @@ pub struct Upstream {
     pub replicas: i64,
     /// A person said that it leaves upgrades alone (`afloat.dev/harvester-upgrades: off`).
     pub off: bool,
+    pub server: Server,
+}
+
+/// A Deployment, by its first container.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Server {
+    pub container: Arc<str>,
+    pub image: Arc<str>,
+    /// Every replica is as it is asked to be, and serves.
+    pub rolled_out: bool,
+}
+
+impl Server {
+    /// The tag of its image.
+    pub fn tag(&self) -> &str {
+        let name = self.image.rsplit('/').next().unwrap_or_default();
+        name.split_once(':').map(|(_, tag)| tag).unwrap_or_default()
+    }
+
+    /// Its image with another tag.
+    pub fn image_at(&self, tag: &str) -> String {
+        let without = self.image.strip_suffix(self.tag()).unwrap_or(&self.image);
+        format!("{}:{tag}", without.trim_end_matches(':'))
+    }
 }

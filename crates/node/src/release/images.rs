@@ -12,7 +12,7 @@ const SOCKET: &str = "/run/k3s/containerd/containerd.sock";
 const IMPORT_SECONDS: u32 = 3600;
 const SECONDS: u32 = 60;
 
-fn ctr(args: &[&str], seconds: u32) -> Command {
+pub(super) fn ctr(args: &[&str], seconds: u32) -> Command {
     let all: Vec<&str> = ["--address", SOCKET, "--namespace", "k8s.io"]
         .iter()
         .chain(args)

@@ -1,8 +1,9 @@
-//! What a release of Harvester wants done on a host: its images, the configuration of RKE2, and the operating system. Each can be done again
+//! What a release of Harvester wants done on a host: its images, Rancher's chart, the configuration of RKE2, and the operating system. Each can be done again
 //! without harm. How its files come to the host, and when what is done, is decided elsewhere.
 
 pub mod images;
 pub mod lists;
+pub mod rancher_chart;
 pub mod server;
 pub mod system;
 

@@ -49,8 +49,16 @@ impl Host for Scripted {
     fn digest(&mut self, _: &str) -> Answer<Option<Digest>> {
         Err(NOT_HERE)
     }
-    fn list(&mut self, _: &str) -> Answer<Vec<Listed>> {
-        Err(NOT_HERE)
+    fn list(&mut self, folder: &str) -> Answer<Vec<Listed>> {
+        let inside = self
+            .files
+            .iter()
+            .filter(|(path, _)| path.starts_with(&format!("{folder}/")));
+        let files = inside.map(|(path, content)| Listed {
+            path: path.clone(),
+            bytes: content.len() as u64,
+        });
+        Ok(files.collect())
     }
     fn write(&mut self, path: &str, content: &[u8], _: u32) -> Answer<()> {
         self.files.insert(path.to_owned(), content.to_vec());
@@ -301,5 +309,101 @@ fn a_system_that_cannot_be_installed_is_not_and_the_way_out_is_named() {
         let said = system::install(&mut host, "r").unwrap_err().to_string();
         assert!(said.contains(words), "{said}");
         assert_eq!(host.ran.len(), ran, "what was mounted is unmounted: {:?}", host.ran);
+    }
+}
+
+const INSTALLER: &str = "docker.io/rancher/system-agent-installer-rancher:v2.12.2\n";
+
+/// A server of RKE2 with the installer of a release in its containerd, mounted in the test from the beginning.
+fn server_with(helm_says: &'static str) -> Scripted {
+    let files = ["helm", "rancher-2.12.2.tgz", "run.sh"];
+    let files = files.map(|name| (format!("/run/afloat-rancher/{name}"), Vec::new()));
+    Scripted {
+        files: files.into(),
+        answers: vec![("images list", Ok(INSTALLER)), ("list --all", Ok(helm_says))],
+        ..Scripted::default()
+    }
+}
+
+#[test]
+fn h23_rancher_is_upgraded_by_the_chart_and_the_helm_of_the_release_with_its_values_kept() {
+    let mut host = server_with(r#"[{"name":"rancher","status":"deployed","app_version":"v2.11.3"}]"#);
+    let done = rancher_chart::upgrade(&mut host, "a", "v2.12.2").unwrap();
+    assert_eq!(done, "Rancher went from v2.11.3 to v2.12.2");
+    let verbs: Vec<&str> = host
+        .ran
+        .iter()
+        .map(|line| line.split(" --kubeconfig").next().unwrap())
+        .collect();
+    let containerd = "ctr --address /run/k3s/containerd/containerd.sock --namespace k8s.io images";
+    assert_eq!(
+        verbs,
+        [
+            format!("{containerd} list --quiet"),
+            format!("{containerd} unmount --rm /run/afloat-rancher"),
+            format!("{containerd} mount {} /run/afloat-rancher", INSTALLER.trim()),
+            "helm list --all --filter ^rancher$ --output json".to_owned(),
+            "helm upgrade rancher /run/afloat-rancher/rancher-2.12.2.tgz --reset-then-reuse-values --set-string \
+             rancherImageTag=v2.12.2 --wait --timeout 20m"
+                .to_owned(),
+            format!("{containerd} unmount --rm /run/afloat-rancher"),
+        ]
+    );
+}
+
+#[test]
+fn h23_a_rancher_that_is_there_stays_and_one_that_was_broken_off_is_put_back_first() {
+    let mut there = server_with(r#"[{"name":"rancher","status":"deployed","app_version":"v2.12.2"}]"#);
+    let done = rancher_chart::upgrade(&mut there, "a", "v2.12.2").unwrap();
+    assert!(
+        done.contains("already") && !there.ran.concat().contains("helm upgrade"),
+        "{done}"
+    );
+
+    let mut broken_off = server_with(r#"[{"name":"rancher","status":"pending-upgrade","app_version":"v2.12.2"}]"#);
+    rancher_chart::upgrade(&mut broken_off, "a", "v2.12.2").unwrap();
+    let at = |part: &str| broken_off.ran.iter().position(|line| line.contains(part)).unwrap();
+    assert!(at("helm rollback rancher") < at("helm upgrade rancher"));
+}
+
+#[test]
+fn h23_the_installer_is_imported_where_containerd_does_not_know_it_and_named_where_no_archive_has_it() {
+    let mut host = server_with("[]");
+    host.answers[0] = ("images list", Ok("docker.io/rancher/pause:3.6\n"));
+    host.files
+        .insert("/var/lib/rancher/agent/images/agent.tar.zst".to_owned(), Vec::new());
+    let error = rancher_chart::upgrade(&mut host, "a", "v2.12.2")
+        .unwrap_err()
+        .to_string();
+    assert!(
+        host.ran[1].ends_with("import --no-unpack /var/lib/rancher/agent/images/agent.tar.zst"),
+        "{:?}",
+        host.ran
+    );
+    assert!(
+        error.contains(INSTALLER.trim()) && error.contains("not all on this node"),
+        "{error}"
+    );
+}
+
+#[test]
+fn what_keeps_rancher_from_being_upgraded_is_said_and_nothing_stays_mounted() {
+    let none = server_with("[]");
+    let mut without_chart = server_with("[]");
+    without_chart.files.remove("/run/afloat-rancher/rancher-2.12.2.tgz");
+    let mut refused = server_with(r#"[{"name":"rancher","status":"deployed","app_version":"v2.11.3"}]"#);
+    refused
+        .answers
+        .push(("helm upgrade", Err("timed out waiting for the condition")));
+    for (mut host, says) in [
+        (none, "helm knows no such release in cattle-system"),
+        (without_chart, "no helm with a chart of Rancher beside it, but helm, "),
+        (refused, "timed out waiting for the condition"),
+    ] {
+        let error = rancher_chart::upgrade(&mut host, "a", "v2.12.2")
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains(says), "{error}");
+        assert!(host.ran.last().unwrap().contains("unmount"), "{:?}", host.ran);
     }
 }

@@ -60,6 +60,12 @@ pub fn of(action: &HciAction) -> Request {
             body["spec"] = json!({ "paused": by.is_some() });
             change(Is::Chart, chart, body)
         }
+        HciAction::RestoreUpdateMethods { chart, methods } => {
+            let methods = serde_json::from_str(methods).unwrap_or(Value::Null);
+            let mut body = annotation(annotations::UPDATE_METHODS_BEFORE, None);
+            body["spec"] = json!({ "values": update_methods(&methods) });
+            change(Is::Chart, chart, body)
+        }
         HciAction::RecordVms {
             list,
             key,
@@ -153,6 +159,11 @@ fn write_upgrade(target: &Target, before: &Upgrade, after: &Upgrade) -> Request 
         body: json!(operations),
         ..merge(Kind::Hci(HciKind::Upgrade), target, json!({}))
     }
+}
+
+/// How KubeVirt renews running machines, as values of Harvester's chart.
+pub(super) fn update_methods(methods: &Value) -> Value {
+    json!({ "kubevirt": { "spec": { "workloadUpdateStrategy": { "workloadUpdateMethods": methods } } } })
 }
 
 pub(super) fn taint(taint: &afloat_core::view::Taint) -> Value {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use afloat_api::{annotations, harvester, labels};
-use afloat_core::hci::action::{HciJob, Repo};
+use afloat_core::hci::action::{HciJob, JobKind, Repo};
 use afloat_core::view::{Key, Target};
 use serde_json::{Value, json};
 
@@ -172,7 +172,8 @@ fn pod(job: &HciJob) -> Value {
         "serviceAccountName": "harvester",
         "tolerations": tolerations(),
     });
-    if !node.is_empty() {
+    let on_a_host = !node.is_empty() || job.kind == JobKind::ApplyManifests;
+    if on_a_host {
         container["securityContext"] = json!({ "privileged": true });
         container["volumeMounts"] =
             json!([{ "name": "host-root", "mountPath": "/host", "mountPropagation": "HostToContainer" }]);
@@ -181,7 +182,11 @@ fn pod(job: &HciJob) -> Value {
             spec[switch] = json!(true);
         }
         spec["dnsPolicy"] = json!("ClusterFirstWithHostNet");
-        let here = json!({ "key": "kubernetes.io/hostname", "operator": "In", "values": [node] });
+        let here = match &job.node {
+            Some(_) => json!({ "key": "kubernetes.io/hostname", "operator": "In", "values": [node] }),
+            // Where helm finds an account.
+            None => json!({ "key": "node-role.kubernetes.io/control-plane", "operator": "Exists" }),
+        };
         spec["affinity"] = json!({ "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": {
             "nodeSelectorTerms": [{ "matchExpressions": [here] }],
         } } });
@@ -207,7 +212,7 @@ fn tolerations() -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use afloat_core::hci::action::{HciAction, JobKind};
+    use afloat_core::hci::action::HciAction;
     use afloat_core::view::{NodeName, Revision, Uid};
 
     use crate::execute::hci::of;

@@ -1,4 +1,4 @@
-//! What the tasks of Jobs write, as requests: taints, virtual machines, migrations, volumes.
+//! What the tasks of Jobs write, as requests: taints, virtual machines, migrations, volumes, charts.
 
 use afloat_api::annotations;
 use afloat_core::hci::action::TaskWrite;
@@ -6,8 +6,8 @@ use afloat_core::hci::view::{HciKind, Run};
 use afloat_core::view::{Key, NodeName};
 use serde_json::{Value, json};
 
-use super::hci::{annotation, taint, with};
-use super::request::{Request, create, merge};
+use super::hci::{annotation, taint, update_methods, with};
+use super::request::{JSON_PATCH, Request, create, merge};
 use crate::snapshot::Kind;
 
 /// What a write asks of the API server.
@@ -37,7 +37,48 @@ pub fn of(write: &TaskWrite) -> Request {
             let body = json!({ "spec": { "kubernetesVersion": &**version } });
             merge(Kind::Hci(HciKind::Cluster), cluster, body)
         }
+        TaskWrite::SetImage {
+            server,
+            container,
+            image,
+        } => Request {
+            content_type: JSON_PATCH,
+            body: json!([
+                { "op": "add", "path": "/metadata/resourceVersion", "value": server.revision.to_string() },
+                { "op": "test", "path": "/spec/template/spec/containers/0/name", "value": &**container },
+                { "op": "replace", "path": "/spec/template/spec/containers/0/image", "value": &**image },
+            ]),
+            ..merge(Kind::Hci(HciKind::Server), server, Value::Null)
+        },
+        TaskWrite::RollOutChart {
+            chart,
+            version,
+            update_methods_before,
+        } => merge(
+            Kind::Hci(HciKind::Chart),
+            chart,
+            roll_out(version.as_deref(), update_methods_before.as_deref()),
+        ),
+        TaskWrite::UpdateAddon { addon, version } => {
+            let body = json!({ "spec": { "version": &**version } });
+            merge(Kind::Hci(HciKind::Addon), addon, body)
+        }
     }
+}
+
+/// What a chart needs to go on: the pause and its sign go, the version and the values that are not the release's stay.
+fn roll_out(version: Option<&str>, update_methods_before: Option<&str>) -> Value {
+    let mut body = annotation(annotations::PAUSED_BY, None);
+    body["spec"] = json!({ "paused": false });
+    if let Some(version) = version {
+        body["spec"]["version"] = json!(version);
+    }
+    let Some(before) = update_methods_before else {
+        return body;
+    };
+    body["metadata"]["annotations"][annotations::UPDATE_METHODS_BEFORE] = json!(before);
+    body["spec"]["values"] = update_methods(&json!([]));
+    body
 }
 
 fn run(run: &Run) -> Value {

@@ -7,14 +7,17 @@ use std::sync::Arc;
 use afloat_api::foreign::rancher::{LOCAL_CLUSTER, LOCAL_NAMESPACE, MachinePlan, PLAN_SECRET_TYPE};
 use afloat_api::harvester::{NAMESPACE, Upgrade, Version};
 use afloat_api::{annotations, labels};
+use afloat_core::hci::task::RANCHER_NAMESPACE;
 use afloat_core::hci::view::{
     Addon, Backup, CapiCluster, Chart, Engine, HciKind, HciObject, Image, Job, LocalCluster, Log, Machine, Migration,
-    RestoreList, Run, Seen, Upstream, Vm, Vmi, Volume,
+    RestoreList, Run, Seen, Server, Upstream, Vm, Vmi, Volume,
 };
 use afloat_core::view::{Key, NodeName, Uid};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Affinity, Secret};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, CustomResourceSubresourceStatus, CustomResourceSubresources,
+};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::Value;
 
@@ -27,6 +30,9 @@ pub const ROLLED_OUT_FOR: &str = "afloat.dev/rolled-out-for";
 pub const STRATEGY_BEFORE: &str = "afloat.dev/upgrade-strategy-before";
 /// On Harvester's Deployment: `off` where its upgrade controller leaves upgrades alone.
 const UPSTREAM_OFF: &str = "afloat.dev/harvester-upgrades";
+
+/// How KubeVirt renews running machines, among the values of Harvester's chart.
+const UPDATE_METHODS: &str = "/spec/values/kubevirt/spec/workloadUpdateStrategy/workloadUpdateMethods";
 
 const HARVESTER: &str = "harvesterhci.io";
 
@@ -68,6 +74,7 @@ pub fn served(kind: HciKind) -> Served {
             (Some(NAMESPACE), Some(labels::HARVESTER_UPGRADE.to_owned()), None)
         }
         HciKind::Upstream => (Some(NAMESPACE), None, named("harvester")),
+        HciKind::Server => (Some(RANCHER_NAMESPACE), None, None),
         _ => (None, None, None),
     };
     Served {
@@ -108,7 +115,7 @@ pub fn names(kind: HciKind) -> (&'static str, &'static str, &'static str, &'stat
         HciKind::Volume => ("longhorn.io", "v1beta2", "Volume", "volumes"),
         HciKind::Engine => ("longhorn.io", "v1beta2", "Engine", "engines"),
         HciKind::LonghornSetting => ("longhorn.io", "v1beta2", "Setting", "settings"),
-        HciKind::Upstream => ("apps", "v1", "Deployment", "deployments"),
+        HciKind::Upstream | HciKind::Server => ("apps", "v1", "Deployment", "deployments"),
     }
 }
 
@@ -116,7 +123,7 @@ pub fn names(kind: HciKind) -> (&'static str, &'static str, &'static str, &'stat
 pub fn built_in(kind: HciKind) -> bool {
     matches!(
         kind,
-        HciKind::Plan | HciKind::Job | HciKind::Service | HciKind::RestoreList | HciKind::Upstream
+        HciKind::Plan | HciKind::Job | HciKind::Service | HciKind::RestoreList | HciKind::Upstream | HciKind::Server
     )
 }
 
@@ -133,8 +140,18 @@ pub fn foreign_definitions() -> Vec<CustomResourceDefinition> {
     });
     foreign
         .map(|kind| {
-            let (group, version, kind, plural) = names(kind);
-            afloat_api::crds::loose(group, version, kind, plural)
+            let (group, version, name, plural) = names(kind);
+            let mut definition = afloat_api::crds::loose(group, version, name, plural);
+            // A chart says which of its generations was looked at, and saying so must not make another.
+            if kind == HciKind::Chart {
+                for version in &mut definition.spec.versions {
+                    version.subresources = Some(CustomResourceSubresources {
+                        status: Some(CustomResourceSubresourceStatus::default()),
+                        ..CustomResourceSubresources::default()
+                    });
+                }
+            }
+            definition
         })
         .collect()
 }
@@ -156,6 +173,12 @@ impl<'a> Read<'a> {
 
     fn some_text(&self, path: &str) -> Option<Arc<str>> {
         self.at(path).as_str().filter(|text| !text.is_empty()).map(Arc::from)
+    }
+
+    /// Whether the status is about the newest generation.
+    fn is_observed(&self) -> bool {
+        let generation = self.object.metadata.generation.unwrap_or_default();
+        self.number("/status/observedGeneration") >= generation
     }
 
     fn yes(&self, path: &str) -> bool {
@@ -214,6 +237,7 @@ pub fn reduce(kind: HciKind, object: &DynamicObject) -> Result<HciObject, Unread
         HciKind::Addon => {
             let addon = Addon {
                 enabled: read.yes("/spec/enabled"),
+                version: read.text("/spec/version"),
                 status: read.text("/status/status"),
             };
             HciObject::Addon(seen(object, addon)?)
@@ -284,10 +308,12 @@ fn reduce_more(kind: HciKind, object: &DynamicObject, read: &Read<'_>) -> Result
             HciObject::Engine(seen(object, engine)?)
         }
         HciKind::LonghornSetting => HciObject::LonghornSetting(seen(object, read.text("/value"))?),
+        HciKind::Server => HciObject::Server(seen(object, server(read))?),
         _ => {
             let upstream = Upstream {
                 replicas: read.at("/spec/replicas").as_i64().unwrap_or(1),
                 off: read.annotation(UPSTREAM_OFF) == Some("off"),
+                server: server(read),
             };
             HciObject::Upstream(seen(object, upstream)?)
         }
@@ -358,7 +384,22 @@ fn chart(read: &Read<'_>) -> Chart {
     Chart {
         paused: read.yes("/spec/paused"),
         paused_by: read.annotation(annotations::PAUSED_BY).map(Uid::from),
+        version: read.text("/spec/version"),
+        observed: read.is_observed(),
         not_ready: not_ready.map(|(_, text)| text),
+        update_methods: Arc::from(read.at(UPDATE_METHODS).to_string()),
+        update_methods_before: read.annotation(annotations::UPDATE_METHODS_BEFORE).map(Arc::from),
+    }
+}
+
+fn server(read: &Read<'_>) -> Server {
+    let wanted = read.at("/spec/replicas").as_i64().unwrap_or(1);
+    let counted = ["replicas", "updatedReplicas", "availableReplicas"];
+    let mut counted = counted.iter().map(|count| read.number(&format!("/status/{count}")));
+    Server {
+        container: read.text("/spec/template/spec/containers/0/name"),
+        image: read.text("/spec/template/spec/containers/0/image"),
+        rolled_out: read.is_observed() && counted.all(|count| count == wanted),
     }
 }
 

@@ -3,10 +3,12 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use afloat_core::hci::task::RANCHER_NAMESPACE;
 use afloat_core::hci::view::HciKind;
 use afloat_operator::snapshot::hci::foreign_definitions;
 use serde_json::{Value, json};
 
+use super::NEW_RANCHER;
 use super::people::Deed;
 use crate::object::Kind;
 use crate::request::{Failure, Request, Resource, Verb};
@@ -118,7 +120,7 @@ impl Ground {
     pub fn release(&self) -> String {
         let (os, kubernetes) = (self.release_os(), self.release_kubernetes());
         format!(
-            "harvester: v1.7.0\nos: {os}\nkubernetes: {kubernetes}\nrancher: v2.12.2\nminUpgradableVersion: v1.6.0\n"
+            "harvester: v1.7.0\nos: {os}\nkubernetes: {kubernetes}\nrancher: {NEW_RANCHER}\nharvesterChart: 1.7.0\nmonitoringChart: 105.1.2+up61.3.2\nminUpgradableVersion: v1.6.0\n"
         )
     }
 
@@ -128,7 +130,15 @@ impl Ground {
             let place = at("apiextensions.k8s.io/v1", "customresourcedefinitions", false);
             make(client, &place, "", json!(definition)).await?;
         }
-        for namespace in [SYSTEM, RANCHER, LONGHORN, "default", "kube-system"] {
+        for namespace in [
+            SYSTEM,
+            RANCHER,
+            RANCHER_NAMESPACE,
+            LONGHORN,
+            "default",
+            "kube-system",
+            "cattle-monitoring-system",
+        ] {
             let body = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } });
             make(client, &at("v1", "namespaces", false), "", body).await?;
         }
@@ -195,18 +205,42 @@ impl Ground {
 
     /// What is changed for the time of an upgrade, and has to be as it was afterwards.
     async fn lay_settings(&self, client: &kube::Client) -> Result<(), Failure> {
-        for chart in ["harvester", "harvester-crd"] {
+        for (chart, version) in [
+            ("harvester", "1.6.0"),
+            ("harvester-crd", "1.6.0"),
+            ("rancher-monitoring-crd", "105.1.1+up61.3.2"),
+        ] {
             let body = json!({
                 "apiVersion": "management.cattle.io/v3", "kind": "ManagedChart", "metadata": { "name": chart },
-                "spec": { "paused": false },
+                "spec": { "paused": false, "version": version, "values": values(chart) },
             });
             make(client, &Kind::Hci(HciKind::Chart).resource(), RANCHER, body).await?;
         }
-        let addon = json!({
-            "apiVersion": "harvesterhci.io/v1beta1", "kind": "Addon", "metadata": { "name": "descheduler" },
-            "spec": { "enabled": true }, "status": { "status": "AddonDeploySuccessful" },
-        });
-        make(client, &Kind::Hci(HciKind::Addon).resource(), "kube-system", addon).await?;
+        for (addon, namespace, version) in [
+            ("descheduler", "kube-system", "0.33.0"),
+            ("rancher-monitoring", "cattle-monitoring-system", "105.1.1+up61.3.2"),
+        ] {
+            let body = json!({
+                "apiVersion": "harvesterhci.io/v1beta1", "kind": "Addon", "metadata": { "name": addon },
+                "spec": { "enabled": true, "version": version, "valuesContent": "replicas: 2\n" },
+                "status": { "status": "AddonDeploySuccessful" },
+            });
+            make(client, &Kind::Hci(HciKind::Addon).resource(), namespace, body).await?;
+        }
+        for (server, image) in [
+            ("rancher", "rancher/rancher:v2.11.3"),
+            ("harvester-cluster-repo", "rancher/harvester-cluster-repo:v1.6.0"),
+        ] {
+            let labels = json!({ "app": server });
+            let body = json!({
+                "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": server },
+                "spec": { "replicas": 1, "selector": { "matchLabels": labels }, "template": {
+                    "metadata": { "labels": labels },
+                    "spec": { "containers": [{ "name": server, "image": image }] },
+                } },
+            });
+            make(client, &Kind::Deployment.resource(), RANCHER_NAMESPACE, body).await?;
+        }
         let setting = json!({
             "apiVersion": "longhorn.io/v1beta2", "kind": "Setting",
             "metadata": { "name": "replica-replenishment-wait-interval" }, "value": "600",
@@ -294,4 +328,13 @@ async fn make(client: &kube::Client, resource: &Resource, namespace: &str, body:
             _ => return Ok(()),
         }
     }
+}
+
+/// What people gave a chart, and keep.
+fn values(chart: &str) -> Value {
+    if chart == "harvester" {
+        let methods = json!({ "workloadUpdateMethods": ["LiveMigrate"] });
+        return json!({ "replicas": 3, "kubevirt": { "spec": { "workloadUpdateStrategy": methods } } });
+    }
+    json!({})
 }

@@ -1,25 +1,16 @@
-//! The Job whose work is not code yet, that of the manifests: it takes its time and ends well, or fails as told. All others run the real
-//! tasks (see `tasks`), and what the work does to the machine is `machines`' part.
+//! Jobs of an upgrade: what kind one is, how it ended, and which are made to fail. Their work is that of the real tasks (see `tasks`);
+//! what it does to the machine is `machines`' part.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use afloat_api::labels;
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use serde_json::{Value, json};
 
-use super::takes::Takes;
-use super::tasks::task_of;
-use crate::actor::{Actor, Decision, Turn};
 use crate::events::second;
-use crate::object::{Kind, ObjectRef, label};
-use crate::queue::Queue;
-use crate::request::Request;
-use crate::view::{Change, View};
-
-const TAKES: Duration = Duration::from_mins(2);
+use crate::object::label;
 
 /// So many Jobs of a kind will fail; of a kind on one node as `kind/node`.
 #[derive(Clone, Debug, Default)]
@@ -40,22 +31,6 @@ impl Failing {
         };
         *left -= 1;
         Err(format!("{kind} was made to fail"))
-    }
-}
-
-/// Runs Jobs.
-#[derive(Debug)]
-pub struct Jobs {
-    failing: Failing,
-    takes: Takes,
-}
-
-impl Jobs {
-    pub(super) fn new(failing: Failing) -> Self {
-        Self {
-            failing,
-            takes: Takes::default(),
-        }
     }
 }
 
@@ -104,35 +79,5 @@ pub(super) fn ended(result: &Result<String, String>, started: Option<Timestamp>,
                 condition("Failed", "BackoffLimitExceeded", why),
             ],
         }),
-    }
-}
-
-impl Actor for Jobs {
-    fn name(&self) -> &'static str {
-        "jobs"
-    }
-
-    fn observe(&mut self, change: &Change, _: &View, _: Timestamp, queue: &mut Queue) {
-        if let Some(reference) = change.reference().filter(|reference| reference.kind == Kind::Job) {
-            queue.add(reference);
-        }
-    }
-
-    fn decide(&mut self, item: &ObjectRef, turn: &mut Turn<'_>) -> Decision {
-        let Some(job) = turn.view.jobs.get(&item.key) else {
-            return Decision::nothing();
-        };
-        let kind = kind_of(job).to_owned();
-        if kind.is_empty() || task_of(&kind).is_some() || is_over(job) {
-            return Decision::nothing();
-        }
-        if let Err(due) = self.takes.done(item, TAKES, turn) {
-            return Decision::at(due);
-        }
-        let node = label(&job.metadata, labels::HARVESTER_NODE).unwrap_or_default();
-        let result = self.failing.fails(&kind, node).map(|()| String::new());
-        let started = job.metadata.creation_timestamp.as_ref().map(|time| time.0);
-        let status = ended(&result, started, turn.now);
-        Decision::request(Request::patch_status(Kind::Job, &job.metadata, &status))
     }
 }

@@ -2,6 +2,7 @@
 //! machines under the Jobs. Each is a state machine without I/O like every other actor; the tasks of Jobs before a drain and after a
 //! reboot are the real ones. Pods of virtual machines are not simulated, and nothing here was compared with the real components.
 
+mod fleet;
 mod ground;
 mod jobs;
 mod kubevirt;
@@ -38,6 +39,9 @@ use crate::object::Kind;
 use crate::request::Failure;
 use afloat_core::hci::view::HciKind;
 
+/// The Rancher of the release.
+const NEW_RANCHER: &str = "v2.12.2";
+
 /// What the actors need to know.
 const WATCHED: &[Kind] = &[
     Kind::Node,
@@ -53,6 +57,7 @@ const WATCHED: &[Kind] = &[
     Kind::Hci(HciKind::Volume),
     Kind::Hci(HciKind::Image),
     Kind::Hci(HciKind::UpgradeLog),
+    Kind::Hci(HciKind::Chart),
 ];
 
 /// What goes wrong.
@@ -110,7 +115,7 @@ impl HciWorld {
             Box::new(kubevirt::KubeVirt::new(trouble.failing_migrations)),
             Box::new(longhorn::Longhorn::new(trouble.volumes)),
             Box::new(parts::Importers::new(trouble.parts)),
-            Box::new(jobs::Jobs::new(failing.clone())),
+            Box::new(fleet::Fleet::default()),
             Box::new(machines::Machines::new(ground.release_os(), trouble.machines)),
             Box::new(people::People::new(options.people)),
         ];
@@ -125,6 +130,7 @@ impl HciWorld {
             seed,
             log: host.clone(),
             failing,
+            rancher: Arc::from(format!("rancher/rancher:{NEW_RANCHER}")),
         };
         Ok(Self {
             actors: tokio::spawn(driver.run(WATCHED)),

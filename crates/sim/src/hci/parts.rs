@@ -1,4 +1,5 @@
-//! Small parts of Harvester that answer what an upgrade asks for: the image is imported, the logs are collected, the repository serves.
+//! Small parts of Harvester that answer what an upgrade asks for: the image is imported, the logs are collected, the repository, Rancher and
+//! its charts are served.
 
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use crate::object::{Kind, ObjectRef};
 use crate::queue::Queue;
 use crate::request::Request;
 use crate::view::{Change, View};
+use afloat_core::hci::task::RANCHER_NAMESPACE;
 use afloat_core::hci::view::HciKind;
 
 const TAKES: Duration = Duration::from_secs(30);
@@ -60,7 +62,9 @@ impl Actor for Importers {
         let Some(reference) = change.reference() else { return };
         let ours = match reference.kind {
             Kind::Hci(HciKind::Image | HciKind::UpgradeLog) => true,
-            Kind::Deployment => reference.key.name.starts_with("upgrade-repo-"),
+            Kind::Deployment => {
+                reference.key.name.starts_with("upgrade-repo-") || *reference.key.namespace == *RANCHER_NAMESPACE
+            }
             _ => false,
         };
         if ours {
@@ -75,12 +79,14 @@ impl Actor for Importers {
                     return Decision::nothing();
                 };
                 let wanted = repo.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
-                let ready = repo.status.as_ref().and_then(|status| status.ready_replicas);
+                let said = repo.status.as_ref();
+                let observed = said.and_then(|status| status.observed_generation);
+                let ready = said.and_then(|status| status.ready_replicas);
                 let status = json!({
-                    "replicas": wanted, "readyReplicas": wanted, "availableReplicas": wanted,
+                    "replicas": wanted, "readyReplicas": wanted, "availableReplicas": wanted, "updatedReplicas": wanted,
                     "observedGeneration": repo.metadata.generation,
                 });
-                (ready == Some(wanted), status)
+                (ready == Some(wanted) && observed == repo.metadata.generation, status)
             }
             Kind::Hci(kind) => {
                 let Some(object) = turn.view.one_of(kind, &item.key) else {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use afloat_api::labels;
-use afloat_core::hci::task::{Errand, HostWork};
+use afloat_core::hci::task::{Errand, HostWork, RANCHER_NAMESPACE};
 use afloat_core::view::{Key, NodeName};
 use afloat_operator::clients::Clients;
 use afloat_operator::clock::Clock as OperatorClock;
@@ -14,9 +14,12 @@ use afloat_operator::task::{Task, TaskConfig, TaskHost, run as run_task};
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::Job;
 use kube::Api;
+use kube::api::{Patch, PatchParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
+use serde_json::json;
 use tokio::task::JoinSet;
 
 use super::jobs::{Failing, ended, is_over, kind_of};
@@ -60,7 +63,7 @@ impl SimTaskHost {
     async fn takes_its_time(&self, work: HostWork) -> Result<(), String> {
         let long = matches!(
             work,
-            HostWork::PreloadImages | HostWork::RemoveOldImages | HostWork::InstallSystem
+            HostWork::PreloadImages | HostWork::RemoveOldImages | HostWork::InstallSystem | HostWork::UpgradeRancher
         );
         if !long {
             return Ok(());
@@ -77,7 +80,21 @@ impl SimTaskHost {
                 .or_insert_with(|| after(now, takes.div_f64(self.pods.pace)))
         };
         tokio::time::sleep(self.pods.clock.until(due)).await;
-        self.pods.failing.fails(&self.kind, &self.node)
+        self.pods.failing.fails(&self.kind, &self.node)?;
+        if work == HostWork::UpgradeRancher {
+            self.bring_rancher().await?;
+        }
+        Ok(())
+    }
+
+    /// What helm does with Rancher's chart.
+    async fn bring_rancher(&self) -> Result<(), String> {
+        let container = json!({ "name": "rancher", "image": &*self.pods.rancher });
+        let change = json!({ "spec": { "template": { "spec": { "containers": [container] } } } });
+        let servers = Api::<Deployment>::namespaced(self.pods.client.clone(), RANCHER_NAMESPACE);
+        let params = PatchParams::default();
+        let patched = servers.patch("rancher", &params, &Patch::Merge(&change)).await;
+        patched.map(|_| ()).map_err(|error| error.to_string())
     }
 }
 
@@ -96,8 +113,8 @@ impl OperatorClock for TaskClock {
     }
 }
 
-/// The task of a kind of Job, where it is code.
-pub(super) fn task_of(kind: &str) -> Option<Task> {
+/// The task of a kind of Job.
+fn task_of(kind: &str) -> Option<Task> {
     Task::ALL.into_iter().find(|task| task.job().word() == kind)
 }
 
@@ -111,6 +128,8 @@ pub(super) struct Pods {
     pub seed: u64,
     pub log: HostLog,
     pub failing: Failing,
+    /// The image of the release's Rancher.
+    pub rancher: Arc<str>,
 }
 
 /// Runs the tasks of Jobs until it is dropped.

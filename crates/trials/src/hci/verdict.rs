@@ -69,6 +69,9 @@ pub async fn judged(play: &HciPlay, before: &BTreeMap<String, String>) -> Result
     if play.script.end != End::Waits {
         broken.extend(left(play).await?);
     }
+    if play.script.end == End::Succeeded {
+        broken.extend(services(play).await?);
+    }
     if !broken.is_empty() {
         broken.push(format!("in the end: {}", readable(&play.upgrade().await?)));
     }
@@ -266,9 +269,7 @@ async fn left(play: &HciPlay) -> Result<Vec<String>, PlayError> {
         }
     }
     for chart in play.all(HciKind::Chart).await? {
-        if chart.data["spec"]["paused"] == true {
-            left.push(format!("chart {} is paused", chart.name_any()));
-        }
+        left.extend(chart_is_not_as_it_was(&chart));
     }
     for setting in play.all(HciKind::LonghornSetting).await? {
         if setting.data["value"] != "600" {
@@ -285,6 +286,44 @@ async fn left(play: &HciPlay) -> Result<Vec<String>, PlayError> {
         left.extend(rancher(&nodes, &cluster));
     }
     Ok(left.into_iter().map(|what| format!("rule 7: left: {what}")).collect())
+}
+
+/// Fleet has its charts back, with the values that people gave.
+fn chart_is_not_as_it_was(chart: &DynamicObject) -> Vec<String> {
+    let (name, spec) = (chart.name_any(), &chart.data["spec"]);
+    let mut left: Vec<String> = chart
+        .annotations()
+        .keys()
+        .map(|key| format!("annotation {key} on chart {name}"))
+        .collect();
+    if spec["paused"] == true {
+        left.push(format!("chart {name} is paused"));
+    }
+    let methods = &spec["values"]["kubevirt"]["spec"]["workloadUpdateStrategy"]["workloadUpdateMethods"];
+    if name == "harvester" && (*methods != serde_json::json!(["LiveMigrate"]) || spec["values"]["replicas"] != 3) {
+        left.push(format!("chart {name} with the values {}", spec["values"]));
+    }
+    left
+}
+
+/// Charts and addons of the release, in the versions it names.
+async fn services(play: &HciPlay) -> Result<Vec<String>, PlayError> {
+    let mut broken = Vec::new();
+    for (kind, name, version) in [
+        (HciKind::Chart, "harvester-crd", "1.7.0"),
+        (HciKind::Chart, "harvester", "1.7.0"),
+        (HciKind::Chart, "rancher-monitoring-crd", "105.1.2+up61.3.2"),
+        (HciKind::Addon, "rancher-monitoring", "105.1.2+up61.3.2"),
+        (HciKind::Addon, "descheduler", "0.33.0"),
+    ] {
+        let all = play.all(kind).await?;
+        let found = all.iter().find(|object| object.name_any() == name);
+        let is = found.map(|object| object.data["spec"]["version"].clone());
+        if is.as_ref().is_none_or(|is| is != version) {
+            broken.push(format!("{} {name} is at {is:?}", kind.word()));
+        }
+    }
+    Ok(broken)
 }
 
 fn of_upgrade(kind: HciKind) -> kube::api::ListParams {

@@ -1,8 +1,9 @@
-//! What the Jobs of an upgrade do on their node, as decisions: one look at the cluster at a time says what is done next, what is waited
+//! What the Jobs of an upgrade do, most of them on a node, as decisions: one look at the cluster at a time says what is done next, what is waited
 //! for, or that it is over. Nothing is remembered between looks but what the cluster and the host show, so that a Job that is killed and
 //! started again goes on where it was. Carrying out is for the operator's task runner; what the host does is behind its port.
 
 mod images;
+mod manifests;
 mod post_drain;
 mod pre_drain;
 mod restore_vm;
@@ -12,9 +13,11 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::action::TaskWrite;
+use super::release::Release;
 use crate::view::{Key, NodeName, View};
 
 pub use images::{clean_up, prepare};
+pub use manifests::{RANCHER_NAMESPACE, apply_manifests};
 pub use post_drain::{post_drain, single_node};
 pub use pre_drain::pre_drain;
 pub use restore_vm::{moved_from, restore_vm, stopped_for_another};
@@ -24,6 +27,7 @@ pub use restore_vm::{moved_from, restore_vm, stopped_for_another};
 pub struct Errand {
     /// The Upgrade.
     pub upgrade: Key,
+    /// Without a name for what concerns the whole cluster.
     pub node: NodeName,
 }
 
@@ -36,6 +40,8 @@ pub enum HostWork {
     RemoveCanalConfig,
     /// The old release's own charts are not installed again when its server restarts.
     DisableCharts,
+    /// Rancher is the one of the release.
+    UpgradeRancher,
     /// The images of the release are there before anything needs them.
     PreloadImages,
     /// Images that only the release before needs go.
@@ -59,6 +65,7 @@ impl HostWork {
             Self::RecoverAgent => "recovers Rancher's agent on the host",
             Self::RemoveCanalConfig => "removes the old canal configuration",
             Self::DisableCharts => "keeps the old release's charts from being installed again",
+            Self::UpgradeRancher => "brings Rancher to the release, by its chart",
             Self::PreloadImages => "brings the images of the release to the host",
             Self::RemoveOldImages => "removes images that only the release before needs",
             Self::ConfigureServer => "configures RKE2 for the release",
@@ -85,6 +92,16 @@ pub enum Look {
     Failed { says: String },
 }
 
+impl Look {
+    /// What a person reads about it.
+    pub fn words(&self) -> &str {
+        match self {
+            Self::Write { says, .. } | Self::Wait { says, .. } | Self::Done { says } | Self::Failed { says } => says,
+            Self::Host(work) => work.words(),
+        }
+    }
+}
+
 /// What was done on the host so far by this run of the task.
 pub type HostDone = std::collections::BTreeSet<HostWork>;
 
@@ -96,6 +113,21 @@ fn first_open(works: &[HostWork], done: &HostDone) -> Option<Look> {
 
 fn waits(says: String) -> Look {
     Look::Wait { says, again: None }
+}
+
+/// The release that an upgrade goes to, or what keeps a task from knowing it.
+fn release_of(view: &View, errand: &Errand) -> Result<Release, Look> {
+    let upgrade = view.hci.upgrades.get(&errand.upgrade);
+    let status = upgrade.and_then(|upgrade| upgrade.status.as_ref());
+    let recorded = status.map(|status| status.repo_info.as_str()).unwrap_or_default();
+    // It was there when the Job was made: what is seen is older than that.
+    if recorded.is_empty() {
+        let says = format!("waits to see status.repoInfo of upgrade {}", errand.upgrade);
+        return Err(waits(says));
+    }
+    Release::parse(recorded).map_err(|error| Look::Failed {
+        says: format!("status.repoInfo of upgrade {}: {error}", errand.upgrade),
+    })
 }
 
 /// The virtual machines that were written down for a node before they are stopped, each `namespace/name`.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::{Errand, HostDone, HostWork, Look, first_open, pre_drain, waits};
+use super::{Errand, HostDone, HostWork, Look, first_open, pre_drain, release_of, waits};
 use crate::hci::action::TaskWrite;
 use crate::hci::release::Release;
 use crate::hci::vms;
@@ -49,19 +49,7 @@ fn upgraded<'a>(view: &'a View, errand: &Errand) -> Result<(&'a Node, Release), 
     let failed = |says: String| Look::Failed { says };
     let node = view.nodes.get(&errand.node);
     let node = node.ok_or_else(|| failed(format!("node {} is gone", errand.node)))?;
-    let upgrade = view.hci.upgrades.get(&errand.upgrade);
-    let status = upgrade.and_then(|upgrade| upgrade.status.as_ref());
-    let recorded = status.map(|status| status.repo_info.as_str()).unwrap_or_default();
-    // It was there when the Job was made: what is seen is older than that.
-    if recorded.is_empty() {
-        return Err(waits(format!(
-            "waits to see status.repoInfo of upgrade {}",
-            errand.upgrade
-        )));
-    }
-    let release = Release::parse(recorded)
-        .map_err(|error| failed(format!("status.repoInfo of upgrade {}: {error}", errand.upgrade)))?;
-    Ok((node, release))
+    Ok((node, release_of(view, errand)?))
 }
 
 /// Tells Rancher which Kubernetes the cluster is to have.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use afloat_api::harvester::UpgradeStatus;
 use jiff::Timestamp;
 
-use super::tests::{NODE, errand, now, said};
+use super::tests::{NODE, errand, now};
 use super::*;
 use crate::hci::tests::world::{NEW_OS, NEW_RKE2, RELEASE, World};
 use crate::view::NodeName;
@@ -63,7 +63,7 @@ fn h47_the_system_waits_for_the_new_kubernetes_and_the_restart_comes_last() {
     let (order, waits) = works(post_drain, &world, &mut done);
     assert_eq!(order, [HostWork::ConfigureServer]);
     assert!(matches!(waits, Look::Wait { .. }), "{waits:?}");
-    assert!(said(&waits).contains(NEW_RKE2), "{waits:?}");
+    assert!(waits.words().contains(NEW_RKE2), "{waits:?}");
     kubernetes(&mut world);
     let (order, end) = works(post_drain, &world, &mut done);
     assert_eq!(
@@ -75,7 +75,7 @@ fn h47_the_system_waits_for_the_new_kubernetes_and_the_restart_comes_last() {
             HostWork::RestartSoon
         ]
     );
-    assert!(said(&end).contains("restarts with Harvester v1.7.0"), "{end:?}");
+    assert!(end.words().contains("restarts with Harvester v1.7.0"), "{end:?}");
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn h10_h42_a_single_node_is_emptied_and_asks_for_its_kubernetes_itself() {
         [HostWork::BringSystem, HostWork::RecoverAgent],
         "it is brought while virtual machines still run"
     );
-    assert!(said(&waits).contains("shop/web"), "{waits:?}");
+    assert!(waits.words().contains("shop/web"), "{waits:?}");
     world.remove_vmi("web");
     let (order, asks) = works(single_node, &world, &mut done);
     assert_eq!(
@@ -133,7 +133,7 @@ fn h10_a_single_node_whose_kubernetes_is_new_is_emptied_all_the_same() {
     world.add_vm("web", NODE, |_| {});
     let (order, waits) = works(single_node, &world, &mut HostDone::new());
     assert_eq!(order, [HostWork::BringSystem, HostWork::RecoverAgent]);
-    assert!(said(&waits).contains("shop/web"), "{waits:?}");
+    assert!(waits.words().contains("shop/web"), "{waits:?}");
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn no_machine_restarts_under_virtual_machines() {
     let (order, waits) = works(post_drain, &world, &mut done);
     assert_eq!(order, [HostWork::ConfigureServer, HostWork::RemoveArchives]);
     assert!(matches!(waits, Look::Wait { .. }), "{waits:?}");
-    assert!(said(&waits).contains("shop/web"), "{waits:?}");
+    assert!(waits.words().contains("shop/web"), "{waits:?}");
     world.remove_vmi("web");
     let (order, _) = works(post_drain, &world, &mut done);
     assert_eq!(order.last(), Some(&HostWork::RestartSoon));
@@ -158,14 +158,14 @@ fn what_is_missing_is_named() {
         ..errand()
     };
     let gone = post_drain(&world.view, &nobody, &HostDone::new(), now());
-    assert!(said(&gone).contains("node-9 is gone"), "{gone:?}");
+    assert!(gone.words().contains("node-9 is gone"), "{gone:?}");
     for (recorded, waits) in [("", true), ("harvester: v1.7.0", false)] {
         world.change_upgrade(|upgrade| {
             upgrade.status.get_or_insert_default().repo_info = recorded.to_owned();
         });
         for task in [post_drain as Task, single_node] {
             let unread = task(&world.view, &errand(), &HostDone::new(), now());
-            assert!(said(&unread).contains("status.repoInfo"), "{unread:?}");
+            assert!(unread.words().contains("status.repoInfo"), "{unread:?}");
             assert_eq!(
                 matches!(unread, Look::Wait { .. }),
                 waits,

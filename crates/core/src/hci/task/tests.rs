@@ -39,13 +39,6 @@ fn look(world: &World) -> Look {
     pre_drain(&world.view, &errand(), &host(), now())
 }
 
-pub(super) fn said(look: &Look) -> &str {
-    match look {
-        Look::Write { says, .. } | Look::Wait { says, .. } | Look::Done { says } | Look::Failed { says } => says,
-        Look::Host(work) => work.words(),
-    }
-}
-
 fn written(look: Look) -> Vec<TaskWrite> {
     match look {
         Look::Write { what, .. } => what,
@@ -117,7 +110,7 @@ fn h46_nothing_moves_while_volumes_are_being_rebuilt() {
     world.take("longhorn-system", "pvc-7", degraded, HciObject::Volume);
     let look = look(&world);
     assert!(matches!(look, Look::Wait { .. }));
-    assert!(said(&look).contains("pvc-7"), "{look:?}");
+    assert!(look.words().contains("pvc-7"), "{look:?}");
 }
 
 #[test]
@@ -128,7 +121,7 @@ fn h27_whoever_cannot_move_is_stopped_only_once_on_record() {
     let before = look(&world);
     assert!(matches!(before, Look::Wait { .. }), "{before:?}");
     assert!(
-        said(&before).contains("shop/gpu (it uses a device of its host)"),
+        before.words().contains("shop/gpu (it uses a device of its host)"),
         "{before:?}"
     );
     record(&mut world, &["gpu"]);
@@ -200,7 +193,7 @@ fn a_migration_that_fails_is_tried_again_later_and_not_for_ever() {
     let gives_up = look(&world);
     assert!(matches!(gives_up, Look::Failed { .. }), "{gives_up:?}");
     for word in ["shop/web", "the target ran out of memory", "afloat resume"] {
-        assert!(said(&gives_up).contains(word), "{word}: {gives_up:?}");
+        assert!(gives_up.words().contains(word), "{word}: {gives_up:?}");
     }
 }
 
@@ -217,7 +210,7 @@ fn a_migration_that_a_person_began_counts() {
     world.take("shop", "by-hand", theirs, HciObject::Migration);
     let waits = look(&world);
     assert!(matches!(&waits, Look::Wait { .. }), "{waits:?}");
-    assert!(said(&waits).contains("shop/web (migration Scheduling)"), "{waits:?}");
+    assert!(waits.words().contains("shop/web (migration Scheduling)"), "{waits:?}");
 }
 
 #[test]
@@ -238,7 +231,7 @@ fn h46_budgets_of_migrations_are_waited_for_by_name() {
         unhealthy_may_go: false,
     };
     world.view.budgets.insert(key, Arc::new(budget));
-    assert!(said(&look(&world)).contains("kubevirt-migration-pdb-x7"));
+    assert!(look(&world).words().contains("kubevirt-migration-pdb-x7"));
 }
 
 #[test]
@@ -265,7 +258,11 @@ fn h43_unused_volumes_are_detached_and_then_waited_for() {
     );
     volume.wanted = None;
     world.take("longhorn-system", "idle", volume, HciObject::Volume);
-    assert!(said(&look(&world)).contains("waits until these volumes are detached: idle"));
+    assert!(
+        look(&world)
+            .words()
+            .contains("waits until these volumes are detached: idle")
+    );
 }
 
 #[test]
@@ -294,7 +291,7 @@ fn h22_whoever_was_stopped_runs_again_as_before_and_others_are_left_alone() {
     world.take("shop", "by-us", vm("running=true", None), HciObject::Vm);
     let done = restore_vm(&world.view, &errand(), &HostDone::new(), now());
     assert!(matches!(done, Look::Done { .. }));
-    assert!(said(&done).contains("shop/gone"), "{done:?}");
+    assert!(done.words().contains("shop/gone"), "{done:?}");
 }
 
 /// It was started for the node, went to the next one, and is off once more for that one.
@@ -366,7 +363,7 @@ fn h22_whoever_was_moved_comes_back_where_that_is_asked_for() {
     assert!(key.name.ends_with("-web-back-1"), "{key}");
     comes_back(&mut world, 1, "Running");
     let waits = restored(&world);
-    assert!(said(&waits).contains("shop/web (on its way)"), "{waits:?}");
+    assert!(waits.words().contains("shop/web (on its way)"), "{waits:?}");
     comes_back(&mut world, 1, "Succeeded");
     world.add_vm("web", NODE, |_| {});
     assert!(matches!(restored(&world), Look::Done { .. }));
@@ -406,5 +403,5 @@ fn a_node_that_is_gone_ends_the_task() {
         ..errand()
     };
     let ended = pre_drain(&world.view, &nobody, &host(), now());
-    assert!(said(&ended).contains("node-9 is gone"), "{ended:?}");
+    assert!(ended.words().contains("node-9 is gone"), "{ended:?}");
 }

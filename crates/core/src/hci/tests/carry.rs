@@ -122,6 +122,12 @@ impl World {
                 changed.paused_by.clone_from(by);
                 self.take(LOCAL_NAMESPACE, &chart.key.name, changed, HciObject::Chart);
             }
+            HciAction::RestoreUpdateMethods { chart, methods } => {
+                let mut changed = self.view.hci.charts[&chart.key].what.clone();
+                changed.update_methods = Arc::clone(methods);
+                changed.update_methods_before = None;
+                self.take(LOCAL_NAMESPACE, &chart.key.name, changed, HciObject::Chart);
+            }
             HciAction::RecordVms { key, node, vms, .. } => {
                 let there = self.view.hci.restore_lists.get(key).map(|list| list.what.clone());
                 let mut list = there.unwrap_or_default();

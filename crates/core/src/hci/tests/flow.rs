@@ -390,7 +390,11 @@ fn images_come_as_many_at_once_as_the_setting_says() {
 #[test]
 fn harvesters_own_controller_is_left_alone_and_the_person_is_told() {
     let mut world = World::new(3);
-    let running = |off| Upstream { replicas: 1, off };
+    let running = |off| Upstream {
+        replicas: 1,
+        off,
+        ..Upstream::default()
+    };
     world.take("harvester-system", "harvester", running(false), HciObject::Upstream);
     world.start();
     world.settle();

@@ -97,6 +97,7 @@ fn h20_charts_addons_machines_and_a_paused_cluster_are_looked_at() {
     let addon = Addon {
         enabled: true,
         status: Arc::from("AddonDeploying"),
+        ..Addon::default()
     };
     world.take(
         "cattle-monitoring-system",

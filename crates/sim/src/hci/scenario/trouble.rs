@@ -81,7 +81,22 @@ fn boots_old(script: Script, times: u32) -> Script {
     })
 }
 
+fn chart_paused(paused: bool) -> Deed {
+    let spec = json!({ "spec": { "paused": paused } });
+    Deed::Change(Kind::Hci(HciKind::Chart), "fleet-local", "harvester", spec)
+}
+
 pub(super) const LIST: &[HciScenario] = &[
+    HciScenario::new(
+        "harvester-chart-paused",
+        "a person had paused Harvester's chart: it is said, the person lets it go on and resumes",
+        || {
+            Script::small()
+                .laid(vec![chart_paused(true)])
+                .says(&["managedchart fleet-local/harvester is paused, and not by this upgrade"])
+                .then(FAILED, 10, vec![chart_paused(false), Deed::resume()])
+        },
+    ),
     HciScenario::new(
         "harvester-node-not-ready",
         "node-3 is not Ready at the start: it is said, nothing is changed, and the upgrade begins when it is",
