@@ -123,7 +123,7 @@ bench: ## Measure the embedded API server and the core's decisions (2 minutes; t
 
 sim: ## Try to break simulated upgrades by seed (SEEDS=10000, or one again with its trace: SEED=7 SCENARIO=ha; ARGS="--systematic")
 	@tools/ensure cargo cc
-	@cargo run --quiet --release --package afloat-sim --bin sim -- $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),10000)) $(if $(SCENARIO),--scenario $(SCENARIO)) $(ARGS)
+	@cargo run --quiet --release --package afloat-seeds --bin sim -- $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),10000)) $(if $(SCENARIO),--scenario $(SCENARIO)) $(ARGS)
 
 trials: ## The real operator on simulated clusters, a process a seed (SEEDS=100, or one again with every write: SEED=7 ARGS="--trace")
 	@tools/ensure cargo cc
@@ -131,8 +131,8 @@ trials: ## The real operator on simulated clusters, a process a seed (SEEDS=100,
 
 soak-sim: ## The same for HOURS=1, then a crash after every write from views of every age
 	@tools/ensure cargo cc
-	@cargo run --quiet --release --package afloat-sim --bin sim -- --hours $(or $(HOURS),1) $(ARGS)
-	@cargo run --quiet --release --package afloat-sim --bin sim -- --systematic --every
+	@cargo run --quiet --release --package afloat-seeds --bin sim -- --hours $(or $(HOURS),1) $(ARGS)
+	@cargo run --quiet --release --package afloat-seeds --bin sim -- --systematic --every
 
 fuzz: ## Send the embedded API server hostile requests (MINUTES=10, AFLOAT_FUZZ_SEED=7 to repeat)
 	@tools/ensure cargo cc

@@ -10,7 +10,6 @@ mod events;
 pub mod feed;
 mod hash;
 pub mod hci;
-pub mod host;
 pub mod kubelet;
 pub mod machine;
 pub mod node_lifecycle;
@@ -23,7 +22,6 @@ pub mod scheduler;
 pub mod select;
 #[cfg(test)]
 mod testing;
-pub mod tier1;
 pub mod tier2;
 pub mod view;
 pub mod workload;

@@ -12,8 +12,8 @@ use afloat_node::host::EtcdPeer;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::clock::after;
-use crate::host::{Bundle, Machine as HostMachine, Shared, SimHost};
 use crate::machine::Machine;
+use afloat_simhost::{Bundle, Machine as HostMachine, Shared, SimHost};
 
 /// How many instructions are carried out within one look: no engine goes on for ever without waiting.
 const AT_ONCE: usize = 500;

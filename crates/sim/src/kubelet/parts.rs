@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use super::Kubelet;
 use crate::actor::Turn;
 use crate::events::second;
-use crate::host::StaticPart;
 use crate::object::{Key, Kind};
 use crate::request::Request;
+use afloat_simhost::StaticPart;
 
 /// What was last told of each static pod: whether it is ready, and since when it runs.
 #[derive(Debug, Default)]

@@ -1,0 +1,363 @@
+//! Runs the simulator: many seeds of all scenarios, one seed again with its trace, or the systematic mode. Exits with 1 when
+//! a rule was broken, and prints the one line that repeats it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use afloat_seeds::minimise::{command, minimise, read_ranges};
+use afloat_seeds::operator::Bug;
+use afloat_seeds::run::{Options, Outcome, run};
+use afloat_seeds::scenario::{Scenario, all, named};
+use afloat_seeds::systematic::try_all;
+use afloat_seeds::world::Class;
+use clap::Parser;
+
+/// A run makes and drops many small objects: a third of its time with the system's allocator.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of its own on the command line"
+)]
+#[derive(Debug, Parser)]
+#[command(about = "Tries to break an upgrade: simulated clusters, people and faults, by seed")]
+struct Args {
+    /// How many seeds to run
+    #[arg(long, default_value_t = 1000)]
+    seeds: u64,
+    /// Run this one seed and print its trace
+    #[arg(long)]
+    seed: Option<u64>,
+    /// The first seed of many
+    #[arg(long, default_value_t = 1)]
+    from: u64,
+    /// One scenario; all of them in turn where left out
+    #[arg(long, value_parser = scenario)]
+    scenario: Option<&'static Scenario>,
+    /// A crash after every request of the operator, for every scenario
+    #[arg(long)]
+    systematic: bool,
+    /// With --systematic: stale restarts from every age, not from a sample
+    #[arg(long)]
+    every: bool,
+    /// Without faults and people
+    #[arg(long)]
+    clean: bool,
+    /// An operator with this bug: the run succeeds when a rule breaks
+    #[arg(long, value_parser = bug)]
+    bug: Option<Bug>,
+    /// Classes of faults to switch off, with commas
+    #[arg(long, value_delimiter = ',', value_parser = class)]
+    without: Vec<Class>,
+    /// Faults to leave out, by their place in the list, as 0-3,7
+    #[arg(long, value_parser = numbers)]
+    leave_out: Option<Numbers>,
+    /// A crash after this request, from a view so many revisions old, as 17:25
+    #[arg(long, value_parser = crash)]
+    crash: Option<(usize, u64)>,
+    /// Threads; as many as processors where left out
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Go on for so long instead of counting seeds
+    #[arg(long)]
+    hours: Option<f64>,
+    /// Measure how many seeds of ten nodes one core does in a second
+    #[arg(long)]
+    bench: bool,
+    /// List the scenarios
+    #[arg(long)]
+    list: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Numbers(BTreeSet<usize>);
+
+fn scenario(name: &str) -> Result<&'static Scenario, String> {
+    named(name).ok_or_else(|| format!("there is no scenario {name:?}: --list shows them"))
+}
+
+fn bug(word: &str) -> Result<Bug, String> {
+    let words: Vec<&str> = Bug::ALL.into_iter().map(Bug::word).collect();
+    Bug::from_word(word).ok_or_else(|| format!("choose one of {}", words.join(", ")))
+}
+
+fn class(word: &str) -> Result<Class, String> {
+    let words: Vec<&str> = Class::ALL.into_iter().map(Class::word).collect();
+    Class::from_word(word).ok_or_else(|| format!("choose of {}", words.join(", ")))
+}
+
+fn numbers(text: &str) -> Result<Numbers, String> {
+    read_ranges(text)
+        .map(Numbers)
+        .ok_or_else(|| "write numbers as 0-3,7".to_owned())
+}
+
+fn crash(text: &str) -> Result<(usize, u64), String> {
+    let (request, back) = text.split_once(':').unwrap_or((text, "0"));
+    match (request.parse(), back.parse()) {
+        (Ok(request), Ok(back)) => Ok((request, back)),
+        _ => Err("write a request and how old the view is, as 17:25".to_owned()),
+    }
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    if args.list {
+        let mut out = std::io::stdout().lock();
+        for scenario in all() {
+            let _ = writeln!(out, "{:<28} {}", scenario.name, scenario.summary);
+        }
+        return ExitCode::SUCCESS;
+    }
+    if args.bench {
+        return bench(&args);
+    }
+    if args.seed.is_some() || args.clean || args.crash.is_some() {
+        return one(&args);
+    }
+    if args.systematic {
+        return systematic(&args);
+    }
+    many(&args)
+}
+
+fn options(args: &Args, seed: u64, scenario: &'static Scenario) -> Options {
+    Options {
+        clean: args.clean,
+        without: args.without.iter().copied().collect(),
+        left_out: args.leave_out.clone().map(|numbers| numbers.0).unwrap_or_default(),
+        crash: args.crash,
+        bug: args.bug,
+        ..Options::new(seed, scenario)
+    }
+}
+
+/// One run, with its trace.
+fn one(args: &Args) -> ExitCode {
+    let seed = args.seed.unwrap_or_default();
+    let scenario = args.scenario.unwrap_or_else(|| scenario_of(seed));
+    let mut options = options(args, seed, scenario);
+    options.trace = true;
+    let outcome = run(&options);
+    let mut out = std::io::stdout().lock();
+    let _ = write!(out, "{}", outcome.trace.as_deref().unwrap_or_default());
+    let _ = writeln!(
+        out,
+        "{}: {} after {} events, {} requests, {} faults",
+        scenario.name,
+        outcome.ends.join(", "),
+        outcome.events,
+        outcome.requests,
+        outcome.faults.len()
+    );
+    match outcome.broken {
+        None => ExitCode::SUCCESS,
+        Some(broken) => {
+            let _ = writeln!(out, "BROKEN {broken}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Time this thread was on a processor: others may be busy with something else meanwhile. Nothing where nobody counts it.
+fn on_processor() -> Option<Duration> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    let nanos = text.split_whitespace().next()?.parse().ok()?;
+    Some(Duration::from_nanos(nanos))
+}
+
+/// Ten nodes, every actor and every rule, in one thread.
+fn bench(args: &Args) -> ExitCode {
+    let Some(scenario) = named("ten-nodes") else {
+        return ExitCode::FAILURE;
+    };
+    let (started, before) = (Instant::now(), on_processor());
+    let mut tally = Tally::default();
+    for seed in args.from..args.from + args.seeds {
+        let options = options(args, seed, scenario);
+        tally.take(&options, &run(&options));
+    }
+    let took = match (before, on_processor()) {
+        (Some(before), Some(after)) => after.saturating_sub(before),
+        _ => started.elapsed(),
+    };
+    #[allow(clippy::cast_precision_loss, reason = "rates for people")]
+    let (seeds, events, decisions) = (tally.seeds as f64, tally.events as f64, tally.decisions as f64);
+    let _ = writeln!(
+        std::io::stdout(),
+        "{:.0} seeds/s per core at ten nodes ({:.0} events and {:.0} decisions each; {} seeds, {} broken)",
+        seeds / took.as_secs_f64(),
+        events / seeds,
+        decisions / seeds,
+        tally.seeds,
+        tally.failed.len()
+    );
+    ExitCode::SUCCESS
+}
+
+/// Seeds go through the scenarios in turn.
+fn scenario_of(seed: u64) -> &'static Scenario {
+    let many = u64::try_from(all().len()).unwrap_or(1);
+    all()[usize::try_from(seed % many).unwrap_or_default()]
+}
+
+#[derive(Default)]
+struct Tally {
+    seeds: u64,
+    events: u64,
+    requests: u64,
+    decisions: u64,
+    ends: BTreeMap<(&'static str, String), u64>,
+    judged: [u64; 13],
+    failed: Vec<Options>,
+}
+
+impl Tally {
+    fn take(&mut self, options: &Options, outcome: &Outcome) {
+        self.seeds += 1;
+        self.events += outcome.events;
+        self.decisions += outcome.decisions;
+        self.requests += u64::try_from(outcome.requests).unwrap_or_default();
+        for end in &outcome.ends {
+            *self.ends.entry((options.scenario.name, end.clone())).or_default() += 1;
+        }
+        for (sum, count) in self.judged.iter_mut().zip(outcome.judged) {
+            *sum += count;
+        }
+        if outcome.broken.is_some() {
+            self.failed.push(options.clone());
+        }
+    }
+}
+
+fn many(args: &Args) -> ExitCode {
+    let started = Instant::now();
+    let limit = args.hours.map(|hours| Duration::from_secs_f64(hours * 3600.0));
+    let threads = args
+        .threads
+        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, Into::into));
+    let next = AtomicU64::new(args.from);
+    let last = args.from + args.seeds;
+    let stop = AtomicBool::new(false);
+    let tally = Mutex::new(Tally::default());
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    let over = limit.map_or(seed >= last, |limit| started.elapsed() >= limit);
+                    if over || stop.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    let options = options(args, seed, args.scenario.unwrap_or_else(|| scenario_of(seed)));
+                    let outcome = run(&options);
+                    let mut tally = tally.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                    tally.take(&options, &outcome);
+                    if tally.failed.len() >= 10 {
+                        stop.store(true, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    let tally = tally.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    report(args, &tally, started.elapsed(), threads)
+}
+
+fn report(args: &Args, tally: &Tally, took: Duration, threads: usize) -> ExitCode {
+    let mut out = std::io::stdout().lock();
+    let mut last = "";
+    for ((scenario, end), count) in &tally.ends {
+        let name = if *scenario == last { "" } else { scenario };
+        let _ = writeln!(out, "{name:<28} {count:>8}  {end}");
+        last = scenario;
+    }
+    let seconds = took.as_secs_f64();
+    #[allow(clippy::cast_precision_loss, reason = "a rate for people")]
+    let rate = tally.seeds as f64 / seconds;
+    let judged: Vec<String> = (1..13).map(|rule| format!("{rule}:{}", tally.judged[rule])).collect();
+    let _ = writeln!(out, "\nrules judged  {}", judged.join(" "));
+    let _ = writeln!(
+        out,
+        "{} seeds in {seconds:.1} s on {threads} threads: {rate:.0} seeds/s; {} events, {} decisions, {} requests; {} broken",
+        tally.seeds,
+        tally.events,
+        tally.decisions,
+        tally.requests,
+        tally.failed.len()
+    );
+    let mut failed = tally.failed.clone();
+    failed.sort_by_key(|options| options.seed);
+    for options in &failed {
+        let _ = writeln!(out, "broken: {}", command(options));
+    }
+    for options in failed.iter().take(2) {
+        let (small, outcome) = minimise(options);
+        if let Some(broken) = outcome.broken {
+            let _ = writeln!(out, "BROKEN {broken}\n  {}", command(&small));
+        }
+    }
+    if tally.failed.is_empty() == args.bug.is_none() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+fn systematic(args: &Args) -> ExitCode {
+    let started = Instant::now();
+    let (mut plans, mut broken) = (0, 0);
+    let scenarios: Vec<&'static Scenario> = all()
+        .iter()
+        .copied()
+        .filter(|scenario| args.scenario.is_none_or(|only| only == *scenario))
+        .collect();
+    let next = AtomicU64::new(0);
+    let results = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..args.threads.unwrap_or(2) {
+            scope.spawn(|| {
+                loop {
+                    let index = usize::try_from(next.fetch_add(1, Ordering::Relaxed)).unwrap_or(usize::MAX);
+                    let Some(scenario) = scenarios.get(index) else { break };
+                    let tried = try_all(scenario, args.every);
+                    let mut results = results.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                    results.push((scenario.name, tried));
+                }
+            });
+        }
+    });
+    let mut results = results.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    results.sort_by_key(|(name, _)| *name);
+    let mut out = std::io::stdout().lock();
+    for (name, tried) in &results {
+        plans += tried.plans;
+        broken += tried.found.len();
+        let _ = writeln!(
+            out,
+            "{name:<28} {:>6} plans  {:>4} broken",
+            tried.plans,
+            tried.found.len()
+        );
+        for found in tried.found.iter().take(2) {
+            if let Some(broken) = &found.outcome.broken {
+                let _ = writeln!(out, "  BROKEN {broken}\n    {}", command(&found.options));
+            }
+        }
+    }
+    let _ = writeln!(
+        out,
+        "{plans} plans in {:.1} s: {broken} broken",
+        started.elapsed().as_secs_f64()
+    );
+    if broken == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}

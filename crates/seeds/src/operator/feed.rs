@@ -1,0 +1,273 @@
+//! A replica's own view of the cluster: fed from the storage's history, each kind as far as its watch has come, never
+//! further back than it was, except where the replica starts anew from an API server that lags.
+
+use std::sync::Arc;
+
+use afloat_core::Changed;
+use afloat_core::view::{Lock, Revision, View};
+
+use super::execute::Answer;
+use crate::store::{Change, Kind, KindName, Store};
+
+/// How far the watch of each kind has come: the next change to be seen.
+pub type Cursors = [usize; KindName::ALL.len()];
+
+/// Takes in the changes of one kind up to `upto`, and tells what changed.
+pub fn advance(
+    view: &mut View,
+    store: &Store,
+    cursors: &mut Cursors,
+    kind: KindName,
+    upto: usize,
+    changed: &mut Vec<Changed>,
+) {
+    let from = cursors[kind.index()];
+    if upto <= from {
+        return;
+    }
+    cursors[kind.index()] = upto;
+    match kind {
+        KindName::Node => view.nodes_as_of = Revision(revision_at(store, kind, upto)),
+        KindName::NodeUpgrade => view.node_upgrades_as_of = Revision(revision_at(store, kind, upto)),
+        _ => {}
+    }
+    match kind {
+        KindName::Node => each(store.nodes.changes(), from, upto, |change| {
+            let known = view.nodes.get(&change.key).map(|node| node.revision.0);
+            if newer(change, known) {
+                match &change.after {
+                    Some(node) => view.nodes.insert(change.key.clone(), Arc::clone(node)),
+                    None => view.nodes.remove(&change.key),
+                };
+                changed.push(Changed::Node(change.key.clone()));
+            }
+        }),
+        KindName::Pod => each(store.pods.changes(), from, upto, |change| {
+            let known = view.pod(&change.key).map(|pod| pod.revision.0);
+            if newer(change, known) {
+                match &change.after {
+                    Some(pod) => view.put_pod(Arc::clone(pod)),
+                    None => {
+                        view.remove_pod(&change.key);
+                    }
+                }
+                let pod = change.after.as_ref().or(change.before.as_ref());
+                changed.push(Changed::Pod(pod.and_then(|pod| pod.node.clone())));
+            }
+        }),
+        KindName::Budget => each(store.budgets.changes(), from, upto, |change| {
+            match &change.after {
+                Some(budget) => view.budgets.insert(change.key.clone(), Arc::clone(budget)),
+                None => view.budgets.remove(&change.key),
+            };
+            changed.push(Changed::Budget(change.key.clone()));
+        }),
+        KindName::Workload => each(store.workloads.changes(), from, upto, |change| {
+            match &change.after {
+                Some(workload) => view.workloads.insert(change.key.clone(), Arc::clone(workload)),
+                None => view.workloads.remove(&change.key),
+            };
+            changed.push(Changed::Surroundings);
+        }),
+        KindName::Lock => each(store.locks.changes(), from, upto, |change| {
+            let known = view.lock.as_ref().map(|lock| lock.target.revision.0);
+            if newer(change, known) {
+                view.lock = change.after.as_ref().map(|lock| Lock::clone(lock));
+                changed.push(Changed::Lock);
+            }
+        }),
+        _ => own_kinds(view, store, kind, (from, upto), changed),
+    }
+}
+
+/// Reads all objects of a kind as they were at a revision. The newest state is at hand; any other is what came of the changes.
+pub fn list(view: &mut View, store: &Store, cursors: &mut Cursors, kind: KindName, revision: u64) {
+    let upto = length_at(store, kind, revision);
+    if upto < length(store, kind) {
+        return advance(view, store, cursors, kind, upto, &mut Vec::new());
+    }
+    cursors[kind.index()] = upto;
+    let as_of = Revision(revision_at(store, kind, upto));
+    match kind {
+        KindName::Node => {
+            view.nodes_as_of = as_of;
+            view.nodes.extend(shared(store.nodes.iter()));
+        }
+        KindName::Pod => store.pods.values().for_each(|pod| view.put_pod(Arc::clone(pod))),
+        KindName::Budget => view.budgets.extend(shared(store.budgets.iter())),
+        KindName::Workload => view.workloads.extend(shared(store.workloads.iter())),
+        KindName::Lock => view.lock = store.locks.values().next().map(|lock| Lock::clone(lock)),
+        KindName::Upgrade => view.upgrades.extend(shared(store.upgrades.iter())),
+        KindName::ControlPlane => view.control_planes.extend(shared(store.control_planes.iter())),
+        KindName::Workers => view.workers.extend(shared(store.workers.iter())),
+        KindName::NodeUpgrade => {
+            view.node_upgrades_as_of = as_of;
+            for (key, upgrade) in shared(store.node_upgrades.iter()) {
+                view.put_node_upgrade(key, upgrade);
+            }
+        }
+    }
+}
+
+fn shared<'a, K: Clone + 'a, O: 'a>(
+    objects: impl Iterator<Item = (&'a K, &'a Arc<O>)>,
+) -> impl Iterator<Item = (K, Arc<O>)> {
+    objects.map(|(key, object)| (key.clone(), Arc::clone(object)))
+}
+
+fn own_kinds(view: &mut View, store: &Store, kind: KindName, range: (usize, usize), changed: &mut Vec<Changed>) {
+    let (from, upto) = range;
+    match kind {
+        KindName::Upgrade => each(store.upgrades.changes(), from, upto, |change| {
+            let known = view.upgrades.get(&change.key).map(|object| object.revision());
+            if newer(change, known) {
+                match &change.after {
+                    Some(object) => view.upgrades.insert(change.key.clone(), Arc::clone(object)),
+                    None => view.upgrades.remove(&change.key),
+                };
+                changed.push(Changed::Upgrade(change.key.clone()));
+            }
+        }),
+        KindName::ControlPlane => each(store.control_planes.changes(), from, upto, |change| {
+            let known = view.control_planes.get(&change.key).map(|object| object.revision());
+            if newer(change, known) {
+                match &change.after {
+                    Some(object) => view.control_planes.insert(change.key.clone(), Arc::clone(object)),
+                    None => view.control_planes.remove(&change.key),
+                };
+                changed.push(Changed::ControlPlane(change.key.clone()));
+            }
+        }),
+        KindName::Workers => each(store.workers.changes(), from, upto, |change| {
+            let known = view.workers.get(&change.key).map(|object| object.revision());
+            if newer(change, known) {
+                match &change.after {
+                    Some(object) => view.workers.insert(change.key.clone(), Arc::clone(object)),
+                    None => view.workers.remove(&change.key),
+                };
+                changed.push(Changed::Workers(change.key.clone()));
+            }
+        }),
+        KindName::NodeUpgrade => each(store.node_upgrades.changes(), from, upto, |change| {
+            let known = view.node_upgrade(&change.key).map(|object| object.revision());
+            if newer(change, known) {
+                match &change.after {
+                    Some(object) => view.put_node_upgrade(change.key.clone(), Arc::clone(object)),
+                    None => {
+                        view.remove_node_upgrade(&change.key);
+                    }
+                }
+                changed.push(Changed::NodeUpgrade(change.key.clone()));
+            }
+        }),
+        _ => {}
+    }
+}
+
+fn each<K, O>(changes: &[Change<K, O>], from: usize, upto: usize, take: impl FnMut(&Change<K, O>)) {
+    let upto = upto.min(changes.len());
+    changes[from.min(upto)..upto].iter().for_each(take);
+}
+
+/// What the answer to an own write brought is not taken back by an older event.
+fn newer<K, O>(change: &Change<K, O>, known: Option<u64>) -> bool {
+    known.is_none_or(|known| change.revision > known)
+}
+
+/// How many changes of a kind there are.
+pub fn length(store: &Store, kind: KindName) -> usize {
+    match kind {
+        KindName::Node => store.nodes.changes().len(),
+        KindName::Pod => store.pods.changes().len(),
+        KindName::Budget => store.budgets.changes().len(),
+        KindName::Workload => store.workloads.changes().len(),
+        KindName::Upgrade => store.upgrades.changes().len(),
+        KindName::ControlPlane => store.control_planes.changes().len(),
+        KindName::Workers => store.workers.changes().len(),
+        KindName::NodeUpgrade => store.node_upgrades.changes().len(),
+        KindName::Lock => store.locks.changes().len(),
+    }
+}
+
+/// The revision a kind's watch has come to.
+pub fn revision_at(store: &Store, kind: KindName, cursor: usize) -> u64 {
+    fn of<K, O>(changes: &[Change<K, O>], cursor: usize) -> u64 {
+        cursor
+            .checked_sub(1)
+            .and_then(|last| changes.get(last))
+            .map_or(0, |change| change.revision)
+    }
+    match kind {
+        KindName::Node => of(store.nodes.changes(), cursor),
+        KindName::Pod => of(store.pods.changes(), cursor),
+        KindName::Budget => of(store.budgets.changes(), cursor),
+        KindName::Workload => of(store.workloads.changes(), cursor),
+        KindName::Upgrade => of(store.upgrades.changes(), cursor),
+        KindName::ControlPlane => of(store.control_planes.changes(), cursor),
+        KindName::Workers => of(store.workers.changes(), cursor),
+        KindName::NodeUpgrade => of(store.node_upgrades.changes(), cursor),
+        KindName::Lock => of(store.locks.changes(), cursor),
+    }
+}
+
+/// How many changes of a kind were made up to a revision.
+pub fn length_at(store: &Store, kind: KindName, revision: u64) -> usize {
+    fn of<K, O>(changes: &[Change<K, O>], revision: u64) -> usize {
+        changes.partition_point(|change| change.revision <= revision)
+    }
+    match kind {
+        KindName::Node => of(store.nodes.changes(), revision),
+        KindName::Pod => of(store.pods.changes(), revision),
+        KindName::Budget => of(store.budgets.changes(), revision),
+        KindName::Workload => of(store.workloads.changes(), revision),
+        KindName::Upgrade => of(store.upgrades.changes(), revision),
+        KindName::ControlPlane => of(store.control_planes.changes(), revision),
+        KindName::Workers => of(store.workers.changes(), revision),
+        KindName::NodeUpgrade => of(store.node_upgrades.changes(), revision),
+        KindName::Lock => of(store.locks.changes(), revision),
+    }
+}
+
+/// Takes the answer to an own write into the view, and tells what changed by it. One that brings nothing new (the write
+/// changed nothing) tells nothing, or a decision that writes the same again would never rest.
+pub fn take_answer(view: &mut View, answer: &Answer) -> Option<Changed> {
+    match answer {
+        Answer::Nothing => None,
+        Answer::Node(node) => {
+            let before = view.nodes.insert(node.name.clone(), Arc::clone(node));
+            is_new(before.as_ref(), node).then(|| Changed::Node(node.name.clone()))
+        }
+        Answer::Upgrade(object) => {
+            let before = view.upgrades.insert(object.key(), Arc::clone(object));
+            is_new(before.as_ref(), object).then(|| Changed::Upgrade(object.key()))
+        }
+        Answer::ControlPlane(object) => {
+            let before = view.control_planes.insert(object.key(), Arc::clone(object));
+            is_new(before.as_ref(), object).then(|| Changed::ControlPlane(object.key()))
+        }
+        Answer::Workers(object) => {
+            let before = view.workers.insert(object.key(), Arc::clone(object));
+            is_new(before.as_ref(), object).then(|| Changed::Workers(object.key()))
+        }
+        Answer::NodeUpgrade(object) => {
+            let key = object.key();
+            let new = is_new(view.node_upgrade(&key), object);
+            view.put_node_upgrade(key.clone(), Arc::clone(object));
+            new.then_some(Changed::NodeUpgrade(key))
+        }
+        Answer::Pod(pod) => {
+            let new = is_new(view.pod(&pod.key), pod);
+            view.put_pod(Arc::clone(pod));
+            new.then(|| Changed::Pod(pod.node.clone()))
+        }
+        Answer::Lock(lock) => {
+            let new = view.lock.as_ref() != Some(lock);
+            view.lock = Some(Lock::clone(lock));
+            new.then_some(Changed::Lock)
+        }
+    }
+}
+
+fn is_new<O: Kind>(before: Option<&Arc<O>>, after: &O) -> bool {
+    before.is_none_or(|before| before.revision() < after.revision())
+}

@@ -1,0 +1,162 @@
+//! Rules about what happens on machines: quorum, skew, drained before touched, out of traffic before touched.
+
+use std::collections::BTreeMap;
+
+use afloat_core::view::{Component, NodeName};
+
+use super::Rules;
+use super::writes::daemon;
+use crate::machine::{Facts, Machine};
+use crate::store::Store;
+
+/// How many minor versions a kubelet may be older than an API server.
+const SKEW: i64 = 3;
+
+impl Rules {
+    /// A machine did something; `before` is how it was.
+    pub fn machine_moved(
+        &mut self,
+        store: &Store,
+        machines: &BTreeMap<NodeName, Machine>,
+        name: &NodeName,
+        before: &Facts,
+    ) {
+        let Some(machine) = machines.get(name) else { return };
+        let after = &machine.facts;
+        if before.powered != after.powered {
+            self.powerless.remove(name);
+            return;
+        }
+        if after.working && !before.working {
+            self.touched(store, machines, machine);
+        }
+        if before.parts != after.parts || before.kubelet_version != after.kubelet_version {
+            self.skew_holds(machines, name, before);
+        }
+        if machine.control_plane && before.parts != after.parts {
+            self.quorum_holds(machines, name, before);
+            self.traffic_is_served(machines, name, before);
+        }
+    }
+
+    /// Rules 2 and 5: work that may disturb the node begins.
+    fn touched(&mut self, store: &Store, machines: &BTreeMap<NodeName, Machine>, machine: &Machine) {
+        let name = &machine.name;
+        self.judge(5);
+        if machine.control_plane {
+            let others = machines
+                .values()
+                .filter(|other| other.control_plane && other.name != *name && other.facts.working);
+            if others.count() > 0 {
+                self.breaks(2, format!("{name} is touched while another control plane is"));
+            }
+        }
+        let Some(node) = store.nodes.get(name).filter(|node| node.uid == machine.node_uid) else {
+            return;
+        };
+        let meddled = self.nodes.get(name).is_some_and(|memory| memory.person_meddled);
+        if !node.unschedulable && !meddled {
+            self.breaks(5, format!("{name} is touched although it is not cordoned"));
+        }
+        let elsewhere = store
+            .nodes
+            .values()
+            .any(|other| other.name != *name && !other.unschedulable);
+        if meddled || !elsewhere {
+            return;
+        }
+        let left = store
+            .pods_on(name)
+            .find(|pod| pod.static_part.is_none() && pod.task.is_none() && !daemon(pod) && !pod.phase.finished());
+        if let Some(pod) = left {
+            self.breaks(5, format!("{name} is touched while {} is still there", pod.key));
+        }
+    }
+
+    /// Rule 3.
+    fn skew_holds(&mut self, machines: &BTreeMap<NodeName, Machine>, name: &NodeName, before: &Facts) {
+        self.judge(3);
+        let Some(machine) = machines.get(name) else { return };
+        let mine = api_version(&machine.facts);
+        if let (Some(old), Some(new)) = (api_version(before), mine)
+            && old.minors_to(new).is_none_or(|minors| minors.abs() > 1)
+        {
+            self.breaks(3, format!("the API server of {name} goes from {old} to {new}"));
+            return;
+        }
+        let servers: Vec<_> = machines
+            .values()
+            .filter_map(|other| running_api_version(&other.facts))
+            .collect();
+        for other in machines.values() {
+            let kubelet = &other.facts.kubelet_version;
+            let own = running_api_version(&other.facts);
+            for server in &servers {
+                let distance = kubelet.minors_to(server).unwrap_or(i64::MAX);
+                // A control plane's kubelet talks to the API server beside it, and to nobody while that is away.
+                let of_its_kubeconfig = !other.control_plane || own == Some(*server);
+                if distance < 0 && of_its_kubeconfig {
+                    self.breaks(
+                        3,
+                        format!("the kubelet of {} ({kubelet}) is newer than {server}", other.name),
+                    );
+                }
+                if distance > SKEW {
+                    self.breaks(
+                        3,
+                        format!("the kubelet of {} ({kubelet}) is too old for {server}", other.name),
+                    );
+                }
+            }
+        }
+    }
+
+    /// Rule 2: etcd never loses its majority by our hand.
+    fn quorum_holds(&mut self, machines: &BTreeMap<NodeName, Machine>, name: &NodeName, before: &Facts) {
+        let Some(machine) = machines.get(name) else { return };
+        if !before.serves(Component::Etcd) || machine.facts.serves(Component::Etcd) {
+            return;
+        }
+        self.judge(2);
+        let members: Vec<_> = machines.values().filter(|other| other.control_plane).collect();
+        let up = members
+            .iter()
+            .filter(|other| other.facts.serves(Component::Etcd))
+            .count();
+        if members.len() >= 3 && up <= members.len() / 2 {
+            self.breaks(
+                2,
+                format!("etcd of {name} is ended while {up} of {} members are up", members.len()),
+            );
+        }
+    }
+
+    /// Rule 11: an API server that is still in traffic stops answering while another one could.
+    fn traffic_is_served(&mut self, machines: &BTreeMap<NodeName, Machine>, name: &NodeName, before: &Facts) {
+        let Some(machine) = machines.get(name) else { return };
+        let serves = |facts: &Facts| facts.serves(Component::ApiServer) && facts.serves(Component::Etcd);
+        if !serves(before) || serves(&machine.facts) {
+            return;
+        }
+        self.judge(11);
+        let another = machines
+            .values()
+            .any(|other| other.name != *name && serves(&other.facts) && !other.facts.aside);
+        if another && !before.aside {
+            self.breaks(
+                11,
+                format!("the API server of {name} is ended while requests are sent to it"),
+            );
+        }
+    }
+}
+
+/// The version of an API server that runs.
+fn running_api_version(facts: &Facts) -> Option<&afloat_core::KubernetesVersion> {
+    let part = facts.part(Component::ApiServer).filter(|part| part.running)?;
+    part.version.as_ref()
+}
+
+fn api_version(facts: &Facts) -> Option<&afloat_core::KubernetesVersion> {
+    facts.part(Component::ApiServer).and_then(|part| part.version.as_ref())
+}

@@ -1,0 +1,143 @@
+//! Upgrades of parts of a cluster without a ClusterUpgrade above them, and budgets that overlap.
+
+use std::collections::BTreeMap;
+
+use afloat_api::kubeadm::{
+    ControlPlaneKubeadmUpgradeSpec, DesiredNodeState, NodeKubeadmUpgradeSpec, WorkersKubeadmUpgradeSpec,
+};
+use afloat_api::node::{NodePlan, steps};
+use afloat_api::{
+    ControlPlaneKubeadmUpgrade, NodeKubeadmUpgrade, NodeRef, NodeRole, ObjectRef, StepContainer, WorkersKubeadmUpgrade,
+    labels, names,
+};
+use afloat_core::view::{Key, NodeName, PodBudget, Revision};
+
+use super::Setup;
+use super::setup::budget_key;
+use crate::store::{BudgetSpec, Writer};
+
+impl Setup<'_> {
+    fn machines(&self, control_planes: bool) -> Vec<ObjectRef> {
+        let nodes = self.world.store.nodes.values();
+        nodes
+            .filter(|node| node.control_plane == control_planes)
+            .map(|node| ObjectRef {
+                api_version: Some("v1".to_owned()),
+                kind: "Node".to_owned(),
+                namespace: None,
+                name: node.name.as_str().to_owned(),
+                uid: Some(node.uid.as_str().to_owned()),
+            })
+            .collect()
+    }
+
+    /// A ControlPlaneKubeadmUpgrade that nobody owns.
+    pub fn control_plane_alone(&mut self, to: &str) {
+        let spec = ControlPlaneKubeadmUpgradeSpec {
+            machines_require_upgrade: self.machines(true),
+            kubernetes_version: to.to_owned(),
+            kubelet_version: to.to_owned(),
+            kubeadm_cluster_config: "clusterName: sim\n".to_owned(),
+            ..ControlPlaneKubeadmUpgradeSpec::default()
+        };
+        let mut group = ControlPlaneKubeadmUpgrade::new("alone", spec);
+        group.metadata.namespace = Some(self.world.home.to_string());
+        let _ = self.world.store.create_custom(Writer::Person, "create", group);
+    }
+
+    /// A WorkersKubeadmUpgrade that nobody owns.
+    pub fn workers_alone(&mut self, to: &str) {
+        let spec = WorkersKubeadmUpgradeSpec {
+            machines_require_upgrade: self.machines(false),
+            kubernetes_version: to.to_owned(),
+            kubelet_version: to.to_owned(),
+            ..WorkersKubeadmUpgradeSpec::default()
+        };
+        let mut group = WorkersKubeadmUpgrade::new("alone", spec);
+        group.metadata.namespace = Some(self.world.home.to_string());
+        let _ = self.world.store.create_custom(Writer::Person, "create", group);
+    }
+
+    /// A NodeKubeadmUpgrade that nobody owns, of a worker.
+    pub fn node_alone(&mut self, name: &str, to: &str) {
+        let Some(node) = self.world.store.nodes.get(&NodeName::from(name)).cloned() else {
+            return;
+        };
+        let plan = NodePlan {
+            upgrade: "alone".to_owned(),
+            attempt: 1,
+            node: name.to_owned(),
+            role: NodeRole::Worker,
+            kubernetes_version: to.to_owned(),
+            kubelet_version: to.to_owned(),
+            via: vec![to.to_owned()],
+            method: None,
+            peers: Vec::new(),
+            etcd_version: None,
+            undo_after_seconds: 900,
+            bundle_key: None,
+        };
+        let spec = NodeKubeadmUpgradeSpec {
+            cluster: None,
+            machine: None,
+            node: NodeRef {
+                name: name.to_owned(),
+                uid: node.uid.as_str().to_owned(),
+            },
+            role: NodeRole::Worker,
+            kubernetes_version: to.to_owned(),
+            kubelet_version: to.to_owned(),
+            etcd_version: None,
+            stage: Some(step(steps::STAGE, &plan)),
+            steps: [steps::CONTAINERD, steps::CNI, steps::KUBEADM, steps::KUBELET]
+                .map(|name| step(name, &plan))
+                .to_vec(),
+            attempt: 1,
+            desired: DesiredNodeState::Upgraded,
+            undo_after_seconds: None,
+        };
+        let mut upgrade = NodeKubeadmUpgrade::new("alone", spec);
+        upgrade.metadata.namespace = Some(self.world.home.to_string());
+        upgrade.metadata.finalizers = Some(vec![names::FINALIZER.to_owned()]);
+        upgrade.metadata.labels = Some(BTreeMap::from([(labels::NODE.to_owned(), name.to_owned())]));
+        let _ = self.world.store.create_custom(Writer::Person, "create", upgrade);
+    }
+
+    /// A second budget over the pods of a workload.
+    pub fn second_budget(&mut self, workload: &str) {
+        let Some(first) = self.world.store.budgets.get(&budget_key(workload)).cloned() else {
+            return;
+        };
+        let key = Key::new(&first.key.namespace, &format!("{workload}-too"));
+        let uid = self.world.store.new_uid();
+        self.world
+            .store
+            .budget_specs
+            .insert(key.clone(), BudgetSpec::MaxUnavailable(1));
+        let budget = PodBudget {
+            key,
+            uid,
+            revision: Revision(0),
+            ..PodBudget::clone(&first)
+        };
+        self.world.store.put(Writer::Setup, "create", budget);
+    }
+}
+
+/// A step container as the operator makes them.
+fn step(name: &str, plan: &NodePlan) -> StepContainer {
+    StepContainer {
+        name: name.to_owned(),
+        image: "afloat/upgrader".to_owned(),
+        args: vec!["node".to_owned(), name.to_owned()],
+        env: plan
+            .to_env()
+            .into_iter()
+            .map(|(name, value)| afloat_api::common::StepEnv {
+                name: name.to_owned(),
+                value,
+            })
+            .collect(),
+        ..StepContainer::default()
+    }
+}

@@ -1,0 +1,184 @@
+//! Tier 1 as it runs with all tests: thousands of seeds, a crash after every write of every scenario, the seeds that once
+//! broke a rule, and ten operators with a bug each, every one of which must be found out.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by failing")]
+
+use std::fmt::Write as _;
+
+use afloat_seeds::minimise::{command, minimise};
+use afloat_seeds::operator::Bug;
+use afloat_seeds::run::{Options, run};
+use afloat_seeds::scenario::{Scenario, all, named};
+use afloat_seeds::systematic::try_all;
+
+/// A run makes and drops many small objects: a third of its time with the system's allocator.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Into so many tests each is split: the runner starts as many at once as there are processors.
+const PARTS: usize = 8;
+/// How many seeds one of them tries.
+const SEEDS: u64 = 1250;
+/// Within so many seeds a bug must be found.
+const PATIENCE: u64 = 10_000;
+
+/// Seeds that broke a rule before what they found was mended.
+const ONCE_BROKEN: &[(&str, u64)] = &[
+    // A member of etcd was away when another was ended.
+    ("ten-nodes", 165),
+    ("manual-forgotten", 165),
+    ("far", 398),
+    ("rollback-verifying", 634),
+    // A node was upgraded by a plan made when its peers were not known.
+    ("ha", 240),
+    ("manual", 224),
+    ("ten-nodes", 301),
+    // The slot of an upgrade was taken for that of its undoing.
+    ("rollback-succeeded", 455),
+    ("rollback-succeeded", 515),
+    // Steps began on a node with a pod that a lagging watch had not told of.
+    ("ten-nodes", 18),
+    ("far", 98),
+    ("far", 158),
+    // A machine that could not be put back was given back when its object was deleted.
+    ("dies-half-way", 674),
+    ("dies-half-way", 2654),
+    // The slot of an object that was deleted counted for the one made in its place.
+    ("node-upgrade-deleted", 1189),
+    ("node-upgrade-deleted", 2029),
+    // An undoing was granted for an earlier hop than the last.
+    ("every-minor", 2679),
+    ("rollback-succeeded", 2375),
+    // A slot was given back because its group was not seen yet.
+    ("quarantine", 3736),
+    ("rollback-verifying", 3334),
+    // The group of the next hop was not woken when a hop ended, or waited for one that was not needed any more.
+    ("every-minor", 3999),
+    // A worker without power got a slot beyond what its failure domain may miss.
+    ("three-at-once", 4130),
+    // A node was cordoned again, in the midst of its drain, under a pause.
+    ("paused-resumed", 406),
+    // A control plane was undone beneath a kubelet that had joined since.
+    ("dead-node-accepted", 5233),
+    // A node was cordoned in the very turn that found it done.
+    ("every-minor", 3699),
+    ("operator-evicted", 8722),
+    // Work was sent to a node whose cordon was of long ago.
+    ("rollback-upgrading", 1833),
+    ("share", 8631),
+    // Our own cordon, of an attempt that was over, was taken for an outage that costs no further node.
+    ("drain-deferred", 5231),
+    // The next hop was held back while the pods of a control plane lagged behind, and nothing woke its group.
+    ("far", 4238),
+    // An undoing was granted behind a closed gate.
+    ("gate-opens", 8455),
+    // The object of a machine that could not be put back was deleted: it stays cordoned, and the rule did not know.
+    ("dies-half-way", 8054),
+    ("dies-half-way", 8474),
+    // The slot of a machine that an old view does not show was not counted, and a second worker was let go beside it.
+    ("ha", 2880),
+    // The last machine that was behind was replaced, and an old view in which it was still there ended the upgrade.
+    ("dead-node-accepted", 10693),
+];
+
+/// Seeds go through the scenarios in turn.
+fn scenario_of(seed: u64) -> &'static Scenario {
+    let many = u64::try_from(all().len()).unwrap();
+    all()[usize::try_from(seed % many).unwrap()]
+}
+
+/// What was broken, and the line that repeats it.
+fn told(options: &Options) -> String {
+    let (small, outcome) = minimise(options);
+    let broken = outcome.broken.map(|broken| broken.to_string()).unwrap_or_default();
+    format!("{broken}\n  {}\n  {}\n", command(options), command(&small))
+}
+
+fn try_seeds(part: u64) {
+    let mut broken = String::new();
+    for seed in 1 + part * SEEDS..=(part + 1) * SEEDS {
+        let options = Options::new(seed, scenario_of(seed));
+        if run(&options).broken.is_some() {
+            broken.push_str(&told(&options));
+        }
+    }
+    assert!(broken.is_empty(), "{broken}");
+}
+
+/// A part of all scenarios each, so that they can be tried at once.
+fn try_systematically(part: usize) {
+    let mut broken = String::new();
+    for scenario in all().iter().skip(part).step_by(PARTS) {
+        for found in try_all(scenario, false).found {
+            let rule = found
+                .outcome
+                .broken
+                .map(|broken| broken.to_string())
+                .unwrap_or_default();
+            let _ = writeln!(broken, "{rule}\n  {}", command(&found.options));
+        }
+    }
+    assert!(broken.is_empty(), "{broken}");
+}
+
+macro_rules! parts {
+    ($call:ident: $($name:ident $part:literal),+ $(,)?) => {
+        $(#[test]
+        fn $name() {
+            $call($part);
+        })+
+    };
+}
+
+parts!(try_seeds:
+    seeds_break_no_rule_first_part 0,
+    seeds_break_no_rule_second_part 1,
+    seeds_break_no_rule_third_part 2,
+    seeds_break_no_rule_fourth_part 3,
+    seeds_break_no_rule_fifth_part 4,
+    seeds_break_no_rule_sixth_part 5,
+    seeds_break_no_rule_seventh_part 6,
+    seeds_break_no_rule_last_part 7,
+);
+
+parts!(try_systematically:
+    a_crash_after_any_write_breaks_no_rule_first_part 0,
+    a_crash_after_any_write_breaks_no_rule_second_part 1,
+    a_crash_after_any_write_breaks_no_rule_third_part 2,
+    a_crash_after_any_write_breaks_no_rule_fourth_part 3,
+    a_crash_after_any_write_breaks_no_rule_fifth_part 4,
+    a_crash_after_any_write_breaks_no_rule_sixth_part 5,
+    a_crash_after_any_write_breaks_no_rule_seventh_part 6,
+    a_crash_after_any_write_breaks_no_rule_last_part 7,
+);
+
+#[test]
+fn seeds_that_once_broke_a_rule_do_not_any_more() {
+    let mut broken = String::new();
+    for (name, seed) in ONCE_BROKEN {
+        let options = Options::new(*seed, named(name).unwrap());
+        if let Some(rule) = run(&options).broken {
+            let _ = writeln!(broken, "{rule}\n  {}", command(&options));
+        }
+    }
+    assert!(broken.is_empty(), "{broken}");
+}
+
+/// Or the rule it breaks is worth nothing.
+#[test]
+fn every_bug_put_in_on_purpose_is_found() {
+    let mut missed = Vec::new();
+    for bug in Bug::ALL {
+        let found = (1..=PATIENCE).find(|seed| {
+            let options = Options {
+                bug: Some(bug),
+                ..Options::new(*seed, scenario_of(*seed))
+            };
+            run(&options).broken.is_some()
+        });
+        if found.is_none() {
+            missed.push(bug.word());
+        }
+    }
+    assert!(missed.is_empty(), "{missed:?}");
+}
