@@ -146,7 +146,8 @@ pub fn foreign_definitions() -> Vec<CustomResourceDefinition> {
             if kind == HciKind::Chart {
                 for version in &mut definition.spec.versions {
                     version.subresources = Some(CustomResourceSubresources {
-                        status: Some(CustomResourceSubresourceStatus::default()),
+                        // An empty object: its default is null, which means none.
+                        status: Some(CustomResourceSubresourceStatus(Value::Object(serde_json::Map::new()))),
                         ..CustomResourceSubresources::default()
                     });
                 }
