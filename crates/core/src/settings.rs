@@ -238,6 +238,17 @@ pub struct NodeSettings {
     pub aborted: bool,
     /// The upgrade this node belongs to, where it has one.
     pub upgrade: Option<Key>,
+    /// It belongs to a group or an upgrade that is not seen (yet): nobody knows what a person wants of it.
+    pub unknown: bool,
+}
+
+impl NodeSettings {
+    fn unknown() -> Self {
+        Self {
+            unknown: true,
+            ..Self::default()
+        }
+    }
 }
 
 /// The settings of a node's upgrade, through its owners; the defaults for one that stands alone.
@@ -252,13 +263,13 @@ pub fn of_node(view: &View, node_upgrade: &NodeKubeadmUpgrade) -> NodeSettings {
             Some(group) if group.metadata.uid.as_deref() == Some(&owner.uid) => {
                 (group.spec.paused, group.metadata.owner_references.as_deref())
             }
-            _ => return NodeSettings::default(),
+            _ => return NodeSettings::unknown(),
         },
         "WorkersKubeadmUpgrade" => match view.workers.get(&key) {
             Some(group) if group.metadata.uid.as_deref() == Some(&owner.uid) => {
                 (group.spec.paused, group.metadata.owner_references.as_deref())
             }
-            _ => return NodeSettings::default(),
+            _ => return NodeSettings::unknown(),
         },
         _ => return NodeSettings::default(),
     };
@@ -266,6 +277,7 @@ pub fn of_node(view: &View, node_upgrade: &NodeKubeadmUpgrade) -> NodeSettings {
     let Some(upgrade) = upgrade_of(view, namespace, owners) else {
         return NodeSettings {
             paused,
+            unknown: controller(owners).is_some_and(|owner| owner.kind == "ClusterUpgrade"),
             ..NodeSettings::default()
         };
     };
@@ -277,6 +289,7 @@ pub fn of_node(view: &View, node_upgrade: &NodeKubeadmUpgrade) -> NodeSettings {
             namespace,
             upgrade.metadata.name.as_deref().unwrap_or_default(),
         )),
+        unknown: false,
     }
 }
 

@@ -43,7 +43,8 @@ pub(super) fn attempt(turn: &mut Turn<'_>, node: &Node) {
 
 /// Everything is there. The disruption begins when it may: with the slot, and while nobody holds the node.
 pub(super) fn staged(turn: &mut Turn<'_>, node: &Node) {
-    let begun = turn.old.cordoned_by_afloat && node.cordoned_by.as_ref() == Some(&turn.signature);
+    let begun =
+        turn.old.is_some_and(|old| old.cordoned_by_afloat) && node.cordoned_by.as_ref() == Some(&turn.signature);
     let wanted = turn.upgrade.spec.desired == DesiredNodeState::Upgraded;
     // A cordon that is written already is a disruption that has begun: it is gone through with.
     if !(begun && wanted) && held(turn, node, wanted) {
@@ -52,7 +53,7 @@ pub(super) fn staged(turn: &mut Turn<'_>, node: &Node) {
     if turn.state() == NodeState::Paused {
         turn.enter(NodeState::Staged, None);
     }
-    if !wanted || (turn.settings.aborted && !begun) {
+    if !wanted || (turn.settings.aborted && !begun) || turn.settings.unknown {
         return;
     }
     if node.unschedulable && !turn.cordon_is_certain(node) {
@@ -111,6 +112,10 @@ fn upgrade_ref(key: &Key) -> ObjectRef {
 
 /// Cordoned; its pods leave.
 pub(super) fn draining(turn: &mut Turn<'_>, node: &Node) {
+    // How long, and whether at all, is for the upgrade to say: an operator that has just started may not have seen it.
+    if turn.settings.unknown {
+        return;
+    }
     let since = turn.status.state_since.as_ref().map_or(turn.now, |since| since.0);
     turn.status.deadline = Some(Time(later(since, turn.settings.drain.timeout)));
     if !turn.ensure_cordoned(node) {

@@ -99,6 +99,25 @@ fn a_paused_or_aborted_upgrade_begins_with_no_node_but_finishes_what_was_begun()
     assert_eq!(world.state(), Succeeded);
 }
 
+/// An operator that has just started sees the upgrade of a node before the group or the upgrade that it belongs to.
+#[test]
+fn a_node_does_not_begin_while_what_it_belongs_to_is_not_seen() {
+    let mut world = staged();
+    under(&mut world, |spec| spec.abort = Some(true));
+    let (group, upgrade) = (world.view.workers.clone(), world.view.upgrades.clone());
+    world.desire(DesiredNodeState::Upgraded);
+    world.view.upgrades.clear();
+    world.settle();
+    assert!(!world.node().unschedulable, "its upgrade is not seen");
+    world.view.workers.clear();
+    world.settle();
+    assert!(!world.node().unschedulable, "its group is not seen");
+    (world.view.workers, world.view.upgrades) = (group, upgrade);
+    under(&mut world, |_| {});
+    world.settle();
+    assert_eq!(world.state(), Upgrading);
+}
+
 #[test]
 fn nothing_is_brought_for_an_upgrade_that_was_aborted() {
     for (abort, brought) in [(None, true), (Some(true), false)] {
