@@ -24,13 +24,18 @@ pub fn uid_of(meta: &ObjectMeta) -> Uid {
     Uid::from(meta.uid.as_deref().unwrap_or_default())
 }
 
+/// The state an object was seen in.
+pub fn revision_of(meta: &ObjectMeta) -> Revision {
+    let revision = meta.resource_version.as_deref().and_then(|text| text.parse().ok());
+    Revision(revision.unwrap_or_default())
+}
+
 /// The object in the state it was seen in.
 pub fn target_of(meta: &ObjectMeta) -> Target {
-    let revision = meta.resource_version.as_deref().and_then(|text| text.parse().ok());
     Target {
         key: key_of(meta),
         uid: uid_of(meta),
-        revision: Revision(revision.unwrap_or_default()),
+        revision: revision_of(meta),
     }
 }
 
@@ -83,7 +88,7 @@ impl<'a> Standing<'a> {
         slot.node == self.node()
             && slot.node_uid == self.node_uid()
             && slot.version == self.upgrade.spec.kubelet_version
-            && (slot.holder.is_empty() || slot.holder == uid_of(&self.upgrade.metadata).as_str())
+            && (slot.holder.is_empty() || Some(&slot.holder) == self.upgrade.metadata.uid.as_ref())
     }
 
     /// An entry of a ledger for this attempt.
@@ -98,7 +103,7 @@ impl<'a> Standing<'a> {
             taken_at: Time(now),
             failure_domain: None,
             holder: uid_of(meta).to_string(),
-            holder_revision: i64::try_from(target_of(meta).revision.0).ok(),
+            holder_revision: i64::try_from(revision_of(meta).0).ok(),
             undoing: false,
         }
     }
@@ -207,20 +212,24 @@ pub fn set_condition(
     (now, generation): (Timestamp, Option<i64>),
 ) {
     let word = if status { "True" } else { "False" };
-    let since = conditions
-        .iter()
-        .find(|condition| condition.type_ == type_ && condition.status == word)
-        .map_or(Time(now), |condition| condition.last_transition_time.clone());
-    let condition = Condition {
-        type_: type_.to_owned(),
-        status: word.to_owned(),
-        reason: reason.to_string(),
-        message: message.to_owned(),
-        last_transition_time: since,
-        observed_generation: generation,
+    let reason: &'static str = reason.into();
+    let existing = conditions.iter_mut().find(|existing| existing.type_ == type_);
+    let Some(existing) = existing else {
+        conditions.push(Condition {
+            type_: type_.to_owned(),
+            status: word.to_owned(),
+            reason: reason.to_owned(),
+            message: message.to_owned(),
+            last_transition_time: Time(now),
+            observed_generation: generation,
+        });
+        return;
     };
-    match conditions.iter_mut().find(|existing| existing.type_ == type_) {
-        Some(existing) => *existing = condition,
-        None => conditions.push(condition),
+    if existing.status != word {
+        existing.last_transition_time = Time(now);
+        word.clone_into(&mut existing.status);
     }
+    reason.clone_into(&mut existing.reason);
+    message.clone_into(&mut existing.message);
+    existing.observed_generation = generation;
 }

@@ -3,8 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use afloat_api::NodeKubeadmUpgrade;
+use afloat_api::{ClusterUpgrade, NodeKubeadmUpgrade, NodeKubeadmUpgradeStatus};
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::action::Decision;
 use crate::hci::view::HciKind;
@@ -37,11 +38,63 @@ pub enum Changed {
     Health(NodeName),
     Lock,
     Upgrade(Key),
+    /// How far an upgrade has come: its phase, or who may go.
+    Ledger(Key),
+    /// What an upgrade says about itself otherwise. Another replica may have said it from an older view.
+    Told(Key),
     ControlPlane(Key),
     Workers(Key),
     NodeUpgrade(Key),
+    /// How far the work on a node has come, which its group and its upgrade do not look at.
+    Steps(Key),
     /// Something of the HCI part of the view.
     Hci(HciKind),
+}
+
+impl Changed {
+    /// What a ClusterUpgrade that is seen anew means.
+    pub fn upgrade(key: &Key, before: Option<&ClusterUpgrade>, after: &ClusterUpgrade) -> Self {
+        let told = before
+            .filter(|before| same_but_status(&before.metadata, &after.metadata))
+            .and_then(|before| before.status.as_ref())
+            .zip(after.status.as_ref());
+        match told {
+            None => Self::Upgrade(key.clone()),
+            Some((old, new)) if old.phase == new.phase && old.slots == new.slots => Self::Told(key.clone()),
+            Some(_) => Self::Ledger(key.clone()),
+        }
+    }
+
+    /// What the upgrade of a node that is seen anew means.
+    pub fn node_upgrade(key: &Key, before: Option<&NodeKubeadmUpgrade>, after: &NodeKubeadmUpgrade) -> Self {
+        let told_alike = before
+            .filter(|before| same_but_status(&before.metadata, &after.metadata))
+            .and_then(|before| before.status.as_ref())
+            .zip(after.status.as_ref())
+            .is_some_and(|(old, new)| {
+                let of = |status: &NodeKubeadmUpgradeStatus| (status.state, status.attempt, status.state_since.clone());
+                of(old) == of(new)
+                    && old.waiting_for == new.waiting_for
+                    && old.failure == new.failure
+                    && old.before == new.before
+                    && old.history == new.history
+            });
+        if told_alike {
+            Self::Steps(key.clone())
+        } else {
+            Self::NodeUpgrade(key.clone())
+        }
+    }
+}
+
+/// Whether at most the status differs: a spec that is changed, and a deletion, raise the generation.
+fn same_but_status(before: &ObjectMeta, after: &ObjectMeta) -> bool {
+    before.uid == after.uid
+        && before.generation == after.generation
+        && before.deletion_timestamp == after.deletion_timestamp
+        && before.finalizers == after.finalizers
+        && before.labels == after.labels
+        && before.annotations == after.annotations
 }
 
 /// Decides on one object. A subject that is gone leads to nothing; what would break a rule does not leave the core.
@@ -72,7 +125,7 @@ pub fn affected(view: &View, changed: &Changed) -> BTreeSet<Subject> {
                 judges(view, &mut subjects);
             }
         }
-        Changed::Pod(node) => nodes_at_work(view, node.as_ref(), &mut subjects),
+        Changed::Pod(node) => who_looks_at_pods(view, node.as_ref(), &mut subjects),
         Changed::Budget(_) => draining(view, &mut subjects),
         Changed::Surroundings | Changed::Lock => {
             judges(view, &mut subjects);
@@ -83,6 +136,18 @@ pub fn affected(view: &View, changed: &Changed) -> BTreeSet<Subject> {
             below_upgrade(view, key, &mut subjects);
             // Whoever waits for this one to end.
             subjects.extend(view.upgrades.keys().cloned().map(Subject::Upgrade));
+        }
+        Changed::Ledger(key) => {
+            groups_of(view, key, |group, _| {
+                subjects.insert(group);
+            });
+            subjects.extend(view.upgrades.keys().cloned().map(Subject::Upgrade));
+        }
+        Changed::Told(key) => {
+            subjects.insert(Subject::Upgrade(key.clone()));
+        }
+        Changed::Steps(key) => {
+            subjects.insert(Subject::Node(key.clone()));
         }
         Changed::ControlPlane(key) => {
             subjects.insert(Subject::ControlPlane(key.clone()));
@@ -147,21 +212,26 @@ fn above_node(view: &View, upgrade: &NodeKubeadmUpgrade, subjects: &mut BTreeSet
 }
 
 fn below_upgrade(view: &View, key: &Key, subjects: &mut BTreeSet<Subject>) {
-    let owned = |owners: Owners<'_>, namespace: Option<&str>| {
-        namespace == Some(&key.namespace) && controller(owners).is_some_and(|owner| *owner.name == *key.name)
+    groups_of(view, key, |group, key| {
+        subjects.insert(group);
+        unfinished_nodes(view, key, subjects);
+    });
+}
+
+/// The groups of an upgrade, as subjects and by their keys.
+fn groups_of(view: &View, key: &Key, mut take: impl FnMut(Subject, &Key)) {
+    let owned = |meta: &ObjectMeta| {
+        meta.namespace.as_deref() == Some(&key.namespace)
+            && controller(meta.owner_references.as_deref()).is_some_and(|owner| *owner.name == *key.name)
     };
     for (group, object) in &view.control_planes {
-        let meta = &object.metadata;
-        if owned(meta.owner_references.as_deref(), meta.namespace.as_deref()) {
-            subjects.insert(Subject::ControlPlane(group.clone()));
-            unfinished_nodes(view, group, subjects);
+        if owned(&object.metadata) {
+            take(Subject::ControlPlane(group.clone()), group);
         }
     }
     for (group, object) in &view.workers {
-        let meta = &object.metadata;
-        if owned(meta.owner_references.as_deref(), meta.namespace.as_deref()) {
-            subjects.insert(Subject::Workers(group.clone()));
-            unfinished_nodes(view, group, subjects);
+        if owned(&object.metadata) {
+            take(Subject::Workers(group.clone()), group);
         }
     }
 }
@@ -190,6 +260,23 @@ fn nodes_at_work(view: &View, node: Option<&NodeName>, subjects: &mut BTreeSet<S
         view.node_upgrades_of(node.as_str())
             .map(|(key, _)| Subject::Node(key.clone())),
     );
+}
+
+/// Upgrades of a node that pods on it concern: those that empty it or look at its parts, and all while a pod of Afloat's is there.
+fn who_looks_at_pods(view: &View, node: Option<&NodeName>, subjects: &mut BTreeSet<Subject>) {
+    use afloat_api::NodeState::{Paused, Pending, RolledBack, Staged, Succeeded};
+    let Some(node) = node else { return };
+    let tasks = view.tasks_on(node.as_str()).next().is_some();
+    for (key, upgrade) in view.node_upgrades_of(node.as_str()) {
+        let state = upgrade
+            .status
+            .as_ref()
+            .and_then(|status| status.state)
+            .unwrap_or_default();
+        if tasks || !matches!(state, Pending | Staged | Paused | Succeeded | RolledBack) {
+            subjects.insert(Subject::Node(key.clone()));
+        }
+    }
 }
 
 fn draining(view: &View, subjects: &mut BTreeSet<Subject>) {
@@ -226,5 +313,71 @@ fn judges(view: &View, subjects: &mut BTreeSet<Subject>) {
         if group.status.as_ref().is_none_or(|status| !status.ready) {
             subjects.insert(Subject::Workers(key.clone()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objects::Standing;
+    use crate::testing::World;
+    use afloat_api::clusterupgrade::Phase;
+    use afloat_api::kubeadm::DrainProgress;
+    use afloat_api::{ClusterUpgradeSpec, ClusterUpgradeStatus, NodeState};
+
+    fn key() -> Key {
+        Key::new("afloat-system", "edge-1")
+    }
+
+    fn told(change: impl FnOnce(&mut ClusterUpgrade)) -> Changed {
+        let mut before = ClusterUpgrade::new("edge-1", ClusterUpgradeSpec::default());
+        before.status = Some(ClusterUpgradeStatus::default());
+        let mut after = before.clone();
+        change(&mut after);
+        Changed::upgrade(&key(), Some(&before), &after)
+    }
+
+    #[test]
+    fn what_an_upgrade_says_of_itself_wakes_no_node_and_what_it_grants_its_groups_only() {
+        let with_status =
+            |change: fn(&mut ClusterUpgradeStatus)| told(|upgrade| change(upgrade.status.get_or_insert_default()));
+        let counted = with_status(|status| status.progress = Some("2/3".to_owned()));
+        assert_eq!(counted, Changed::Told(key()));
+        let granted = with_status(|status| {
+            let slot = Standing::of(&World::worker().upgrade()).slot(Timestamp::UNIX_EPOCH);
+            status.slots.push(slot);
+        });
+        assert_eq!(granted, Changed::Ledger(key()));
+        let gone_on = with_status(|status| status.phase = Some(Phase::Workers));
+        assert_eq!(gone_on, Changed::Ledger(key()));
+        let asked = told(|upgrade| upgrade.metadata.generation = Some(2));
+        assert_eq!(
+            asked,
+            Changed::Upgrade(key()),
+            "a spec that was changed concerns all below it"
+        );
+        let after = ClusterUpgrade::new("edge-1", ClusterUpgradeSpec::default());
+        assert_eq!(Changed::upgrade(&key(), None, &after), Changed::Upgrade(key()));
+    }
+
+    #[test]
+    fn how_far_the_work_on_a_node_is_concerns_that_node_alone() {
+        let mut before = World::worker().upgrade();
+        before.status = Some(NodeKubeadmUpgradeStatus::default());
+        let changed = |change: fn(&mut NodeKubeadmUpgradeStatus)| {
+            let mut after = before.clone();
+            change(after.status.get_or_insert_default());
+            Changed::node_upgrade(&key(), Some(&before), &after)
+        };
+        let step = changed(|status| status.current_step = Some("kubeadm".to_owned()));
+        assert_eq!(step, Changed::Steps(key()));
+        let drain = changed(|status| status.drain = Some(DrainProgress::default()));
+        assert_eq!(drain, Changed::Steps(key()));
+        let state = changed(|status| status.state = Some(NodeState::Staged));
+        assert_eq!(
+            state,
+            Changed::NodeUpgrade(key()),
+            "its group and its upgrade count states"
+        );
     }
 }

@@ -30,7 +30,7 @@ pub fn parse(text: &str) -> Result<Vec<Item>, NotABundle> {
             if name.starts_with('/') || name.split('/').any(|part| part.is_empty() || part == "..") {
                 return Err(wrong);
             }
-            let digest = format!("sha256:{hex}").parse().map_err(|_| wrong)?;
+            let digest = Digest::from_hex(hex).ok_or(wrong)?;
             Ok(Item {
                 name: name.to_owned(),
                 digest,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -20,6 +20,23 @@ pub struct ParseDigestError;
 impl Digest {
     pub fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
+    }
+
+    /// The digest that 64 hexadecimal digits write.
+    pub fn from_hex(hex: &str) -> Option<Self> {
+        let mut bytes = [0; 32];
+        if hex.len() != 2 * bytes.len() {
+            return None;
+        }
+        let value = |digit: u8| {
+            char::from(digit)
+                .to_digit(16)
+                .and_then(|value| u8::try_from(value).ok())
+        };
+        for (byte, digits) in bytes.iter_mut().zip(hex.as_bytes().chunks_exact(2)) {
+            *byte = value(digits[0])? << 4 | value(digits[1])?;
+        }
+        Some(Self(bytes))
     }
 
     /// The digest of a file, or nothing when there is none.
@@ -58,7 +75,9 @@ impl From<[u8; 32]> for Digest {
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("sha256:")?;
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        let digit = |value: u8| char::from_digit(value.into(), 16).unwrap_or('0');
+        let mut digits = self.0.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]);
+        digits.try_for_each(|digit| f.write_char(digit))
     }
 }
 
@@ -72,16 +91,9 @@ impl FromStr for Digest {
     type Err = ParseDigestError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let hex = text
-            .strip_prefix("sha256:")
-            .filter(|hex| hex.len() == 64 && hex.is_ascii())
-            .ok_or(ParseDigestError)?;
-        let mut bytes = [0; 32];
-        for (index, byte) in bytes.iter_mut().enumerate() {
-            let digits = hex.get(index * 2..index * 2 + 2).ok_or(ParseDigestError)?;
-            *byte = u8::from_str_radix(digits, 16).map_err(|_| ParseDigestError)?;
-        }
-        Ok(Self(bytes))
+        text.strip_prefix("sha256:")
+            .and_then(Self::from_hex)
+            .ok_or(ParseDigestError)
     }
 }
 

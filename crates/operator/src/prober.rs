@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use afloat_api::clusterupgrade::Phase;
 use afloat_api::node::StepReport;
+use afloat_core::gates::READY_IN_A_ROW;
 use afloat_core::objects::Standing;
 use afloat_core::view::{Component, ControlPlaneHealth, EtcdMember, Health, NodeName, PodPhase, View};
 use futures::future::{BoxFuture, join_all};
@@ -15,7 +16,7 @@ use futures::future::{BoxFuture, join_all};
 use crate::gates::{under_way, undoing_is_asked_for};
 
 /// More in a row say nothing more, and would be a change each time.
-const COUNTED: u32 = 10;
+const COUNTED: u32 = READY_IN_A_ROW;
 /// No answer within this time is no.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
 /// How often is asked while a control plane is being upgraded, or an upgrade is about to begin.
@@ -179,7 +180,7 @@ fn etcd(view: &View, node: &NodeName, behind: Option<u64>) -> Option<EtcdMember>
 
 /// The latest report of a step that looked. It outlives its pod, which is removed when the node is done.
 fn reported_behind(view: &View, node: &NodeName) -> Option<u64> {
-    let tasks = view.pods_on(node).filter_map(|pod| pod.task.as_ref());
+    let tasks = view.tasks_on(node.as_str()).filter_map(|pod| pod.task.as_ref());
     let ends = tasks
         .flat_map(|task| task.containers.values())
         .filter_map(|container| container.ended.as_ref());

@@ -230,7 +230,9 @@ impl Loop {
         for changed in changes {
             self.concern(&changed);
             match &changed {
-                Changed::Upgrade(_) | Changed::NodeUpgrade(_) | Changed::Hci(_) => self.stale.errands = true,
+                Changed::Upgrade(_) | Changed::Ledger(_) | Changed::NodeUpgrade(_) | Changed::Hci(_) => {
+                    self.stale.errands = true;
+                }
                 // What is asked for after the end of an upgrade waits for its gates and for answers of control planes as well.
                 Changed::Node(node) if self.is_wished_for(node) => self.stale.errands = true,
                 // Its etcd may have come or gone, or a step may have told how far it is behind.

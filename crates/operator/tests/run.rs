@@ -48,7 +48,9 @@ const PHASES: [Phase; 3] = [Phase::Preflight, Phase::Backup, Phase::Succeeded];
 impl Mind for Simple {
     fn affected(&self, _: &View, changed: &Changed) -> BTreeSet<Subject> {
         match changed {
-            Changed::Upgrade(key) => BTreeSet::from([Subject::Upgrade(key.clone())]),
+            Changed::Upgrade(key) | Changed::Ledger(key) | Changed::Told(key) => {
+                BTreeSet::from([Subject::Upgrade(key.clone())])
+            }
             _ => BTreeSet::new(),
         }
     }

@@ -51,7 +51,7 @@ impl<'a> Room<'a> {
     /// The room there is now. A pod without a place does not count where a person accepted that for its workload
     /// (`deploy/shop/checkout:NoCapacity`): it waits until its node is back.
     pub fn new(view: &'a View, accepted: &'a BTreeSet<String>) -> Self {
-        let mut used = view.used().iter().peekable();
+        let mut used = view.used().peekable();
         let mut spots = Vec::with_capacity(view.nodes.len());
         for (name, node) in &view.nodes {
             // Both are in the order of names: one walk instead of a search for each node.

@@ -41,18 +41,16 @@ impl Turn<'_> {
 
     pub(super) fn ensure_groups(&mut self, stage: &Stage, settings: &Settings) {
         let view = self.view;
-        let nodes = self.nodes_of(stage.kind).map(AsRef::as_ref);
-        let order = plan::order(view, nodes, stage.kind, settings);
         let listed = self.roster.listed(stage);
-        let missing: Vec<&Node> = order
-            .iter()
-            .filter_map(|name| view.nodes.get(name))
-            .map(AsRef::as_ref)
-            .filter(|node| !self.past(stage, node) && !listed.contains(&(node.name.as_str(), node.uid.as_str())))
-            .collect();
-        if missing.is_empty() {
+        let missed =
+            |node: &Node| !listed.contains(&(node.name.as_str(), node.uid.as_str())) && !self.past(stage, node);
+        if !self.nodes_of(stage.kind).any(|node| missed(node)) {
             return;
         }
+        let nodes = self.nodes_of(stage.kind).map(AsRef::as_ref);
+        let order = plan::order(view, nodes, stage.kind, settings);
+        let in_order = order.iter().filter_map(|name| view.nodes.get(name)).map(AsRef::as_ref);
+        let missing: Vec<&Node> = in_order.filter(|node| missed(node)).collect();
         match stage.kind {
             StageKind::ControlPlane => self.add_control_planes(stage, &missing),
             StageKind::Workers => self.add_workers(stage, &missing, settings),

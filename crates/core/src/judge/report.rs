@@ -10,11 +10,12 @@ use afloat_api::clusterupgrade::{
 use afloat_api::{ConditionType, NodeState, Reason, Wait};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use super::roster::Roster;
 use super::{Turn, estimate, over};
 use crate::gates::Closed;
 use crate::objects::{Standing, set_condition};
 use crate::version::KubernetesVersion;
-use crate::view::Node;
+use crate::view::{Node, NodeName, View};
 
 /// The words of a node's failure.
 pub fn failure_text(standing: Standing<'_>) -> String {
@@ -98,7 +99,7 @@ impl Turn<'_> {
 
     /// Counters, lists and estimate.
     pub(super) fn count(&mut self) {
-        let current = self.current();
+        let current = current(self.view, &self.roster);
         let mut counts: BTreeMap<NodeState, i32> = BTreeMap::new();
         let (mut succeeded, mut total) = (0, 0);
         let mut left = (0, 0);
@@ -138,36 +139,20 @@ impl Turn<'_> {
         });
         self.status.progress = Some(format!("{succeeded}/{total}"));
         self.list_failed();
-        self.list_waiting();
-    }
-
-    /// Of each node the upgrade it is in now, else the last one.
-    fn current(&self) -> BTreeMap<&str, Standing<'_>> {
-        let mut current: BTreeMap<&str, Standing<'_>> = BTreeMap::new();
-        let version = |standing: Standing<'_>| standing.upgrade.spec.kubelet_version.parse::<KubernetesVersion>().ok();
-        for (_, standing) in self.roster.standings() {
-            let there = self
-                .view
-                .nodes
-                .get(standing.node())
-                .is_some_and(|node| node.uid.as_str() == standing.node_uid());
-            if !there {
-                continue;
-            }
-            let better = current
-                .get(standing.node())
-                .is_none_or(|other| match (other.ended(), standing.ended()) {
-                    (true, false) => true,
-                    (false, true) => false,
-                    // Two that are not over: the later hop is only staged ahead.
-                    (false, false) => version(standing) < version(*other),
-                    (true, true) => version(standing) > version(*other),
-                });
-            if better {
-                current.insert(standing.node(), standing);
-            }
-        }
-        current
+        let held: Vec<(&NodeName, &Closed, NodeState)> = self
+            .held
+            .iter()
+            .filter(|(node, _)| !node.as_str().is_empty())
+            .map(|(node, closed)| {
+                let standing = current.get(node.as_str());
+                (
+                    node,
+                    closed,
+                    standing.map_or(NodeState::Staged, |standing| standing.state()),
+                )
+            })
+            .collect();
+        self.status.waiting = self.waiting(&held);
     }
 
     /// Where a node is, as a person counts: in the upgrade it is in now, else by its version.
@@ -215,7 +200,8 @@ impl Turn<'_> {
         self.status.failed = failed;
     }
 
-    fn list_waiting(&mut self) {
+    /// Who waits for what: nodes that say so themselves, and those that are held back.
+    fn waiting(&self, held: &[(&NodeName, &Closed, NodeState)]) -> Vec<NodeWait> {
         let mut waiting: BTreeMap<String, NodeWait> = BTreeMap::new();
         for (_, standing) in self.roster.standings().filter(|(_, standing)| !standing.ended()) {
             let wait = standing
@@ -231,30 +217,23 @@ impl Turn<'_> {
                 waiting.insert(node.clone(), NodeWait { node, state, wait });
             }
         }
-        let before = std::mem::take(&mut self.status.waiting);
-        let current = self.current();
-        for (node, closed) in &self.held {
-            if node.as_str().is_empty() {
-                continue;
-            }
+        for (node, closed, state) in held {
+            let reason: &'static str = closed.reason.into();
+            let before = self.status.waiting.iter();
             let since = before
-                .iter()
-                .find(|wait| wait.node == node.as_str() && wait.wait.reason == closed.reason.to_string())
-                .map_or(Time(self.now), |wait| wait.wait.since.clone());
-            let state = current
-                .get(node.as_str())
-                .map_or(NodeState::Staged, |standing| standing.state());
-            let name = node.to_string();
-            waiting.entry(name.clone()).or_insert_with(|| NodeWait {
-                node: name,
-                state,
-                wait: wait_of(closed, since),
+                .filter(|wait| wait.node == node.as_str() && wait.wait.reason == reason)
+                .map(|wait| wait.wait.since.clone())
+                .next();
+            waiting.entry(node.to_string()).or_insert_with(|| NodeWait {
+                node: node.to_string(),
+                state: *state,
+                wait: wait_of(closed, since.unwrap_or(Time(self.now))),
             });
         }
         let mut waiting: Vec<NodeWait> = waiting.into_values().collect();
         waiting.sort_by(|one, other| (&one.wait.since.0, &one.node).cmp(&(&other.wait.since.0, &other.node)));
         waiting.truncate(MAX_LISTED_NODES);
-        self.status.waiting = waiting;
+        waiting
     }
 
     /// The one sentence about an upgrade that goes on.
@@ -368,6 +347,34 @@ impl Turn<'_> {
             set(ConditionType::CleanedUp, true, Reason::Succeeded, "");
         }
     }
+}
+
+/// Of each node the upgrade it is in now, else the last one.
+fn current<'a>(view: &View, roster: &Roster<'a>) -> BTreeMap<&'a str, Standing<'a>> {
+    let mut current: BTreeMap<&str, Standing<'a>> = BTreeMap::new();
+    let version = |standing: Standing<'_>| standing.upgrade.spec.kubelet_version.parse::<KubernetesVersion>().ok();
+    for (_, standing) in roster.standings() {
+        let there = view
+            .nodes
+            .get(standing.node())
+            .is_some_and(|node| node.uid.as_str() == standing.node_uid());
+        if !there {
+            continue;
+        }
+        let better = current
+            .get(standing.node())
+            .is_none_or(|other| match (other.ended(), standing.ended()) {
+                (true, false) => true,
+                (false, true) => false,
+                // Two that are not over: the later hop is only staged ahead.
+                (false, false) => version(standing) < version(*other),
+                (true, true) => version(standing) > version(*other),
+            });
+        if better {
+            current.insert(standing.node(), standing);
+        }
+    }
+    current
 }
 
 fn blocks(finding: &Finding) -> bool {

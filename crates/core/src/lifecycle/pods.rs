@@ -87,6 +87,23 @@ impl<'a> Turn<'a> {
         })));
     }
 
+    fn names_of(&self, task: Task) -> Vec<String> {
+        let spec = &self.upgrade.spec;
+        let steps = match task {
+            Task::Stage => spec.stage.as_slice(),
+            Task::Upgrade => spec.steps.as_slice(),
+            Task::Rollback => {
+                return spec
+                    .steps
+                    .last()
+                    .map(|_| steps::ROLLBACK.to_owned())
+                    .into_iter()
+                    .collect();
+            }
+        };
+        steps.iter().map(|step| step.name.clone()).collect()
+    }
+
     fn steps_of(&self, task: Task) -> Vec<StepContainer> {
         let spec = &self.upgrade.spec;
         match task {
@@ -104,7 +121,7 @@ impl<'a> Turn<'a> {
 
     /// Removes the pods whose work is recorded, and those of earlier attempts.
     pub fn remove_finished_pods(&mut self) {
-        let state = self.old.state.unwrap_or_default();
+        let state = self.old.and_then(|old| old.state).unwrap_or_default();
         let attempt = self.attempt();
         self.remove_pods(|report| {
             report.attempt != attempt
@@ -123,7 +140,7 @@ impl<'a> Turn<'a> {
     fn remove_pods(&mut self, which: impl Fn(&TaskReport) -> bool) {
         let uid = uid_of(&self.upgrade.metadata);
         let view = self.view;
-        for pod in view.pods_on(&NodeName::from(self.upgrade.spec.node.name.as_str())) {
+        for pod in view.tasks_on(&self.upgrade.spec.node.name) {
             let ours = pod.shape.owner.as_ref().is_some_and(|owner| owner.uid == uid);
             if ours && pod.task.as_ref().is_some_and(|report| which(report)) {
                 self.remove_pod(pod);
@@ -135,7 +152,7 @@ impl<'a> Turn<'a> {
     pub fn follow(&mut self, task: Task) -> Progress {
         let pod = self.task_pod(task);
         let ours = pod.filter(|pod| self.is_ours(pod));
-        let names: Vec<String> = self.steps_of(task).into_iter().map(|step| step.name).collect();
+        let names = self.names_of(task);
         if let Some(report) = ours.and_then(|pod| pod.task.as_deref()) {
             self.record(&names, report);
         }

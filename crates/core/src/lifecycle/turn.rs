@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::action::{Action, Decision, Event, EventObject};
-use crate::objects::target_of;
+use crate::objects::{revision_of, target_of};
 use crate::settings::{self, NodeSettings};
 use crate::view::{Node, Pod, Uid, View};
 
@@ -32,7 +32,8 @@ pub(super) struct Turn<'a> {
     pub settings: NodeSettings,
     /// What the cordon is signed with.
     pub signature: Uid,
-    pub old: NodeKubeadmUpgradeStatus,
+    /// The status as it is; none before the first turn.
+    pub old: Option<&'a NodeKubeadmUpgradeStatus>,
     pub status: NodeKubeadmUpgradeStatus,
     /// What was waited for at the beginning; a wait that goes on keeps its beginning.
     last_wait: Option<Wait>,
@@ -46,8 +47,7 @@ pub(super) struct Turn<'a> {
 
 impl<'a> Turn<'a> {
     pub fn new(view: &'a View, upgrade: &'a NodeKubeadmUpgrade, now: Timestamp) -> Self {
-        let old = upgrade.status.clone().unwrap_or_default();
-        let mut status = old.clone();
+        let mut status = upgrade.status.clone().unwrap_or_default();
         let node = view.nodes.get(upgrade.spec.node.name.as_str());
         Self {
             view,
@@ -59,7 +59,7 @@ impl<'a> Turn<'a> {
             settings: settings::of_node(view, upgrade),
             signature: settings::upgrade_uid(upgrade),
             last_wait: status.waiting_for.take(),
-            old,
+            old: upgrade.status.as_ref(),
             status,
             entered: false,
             guarded: false,
@@ -209,7 +209,7 @@ impl<'a> Turn<'a> {
     /// Whether nodes were seen at a moment after this object was last written; if not, it is looked again soon. That a node is
     /// missing, cordoned or not says something only then: different kinds may be of different moments.
     pub fn nodes_are_current(&mut self) -> bool {
-        let current = self.view.nodes_as_of >= target_of(&self.upgrade.metadata).revision;
+        let current = self.view.nodes_as_of >= revision_of(&self.upgrade.metadata);
         if !current {
             self.look_again(later(self.now, UNTIL_SEEN));
         }
@@ -218,7 +218,7 @@ impl<'a> Turn<'a> {
 
     /// Whether what is seen of the node's cordon came after this object was last written.
     pub fn cordon_is_certain(&mut self, node: &Node) -> bool {
-        node.revision > target_of(&self.upgrade.metadata).revision || self.nodes_are_current()
+        node.revision > revision_of(&self.upgrade.metadata) || self.nodes_are_current()
     }
 
     /// Sees to it that the node is unschedulable; `false` where that has yet to be written. Before that it is recorded that the
@@ -267,7 +267,7 @@ impl<'a> Turn<'a> {
         }
         let events = self.events();
         let mut actions = Vec::new();
-        if self.guarded || self.status != self.old {
+        if self.guarded || self.old != Some(&self.status) {
             actions.push(Action::WriteNodeStatus {
                 target: target_of(&self.upgrade.metadata),
                 status: Box::new(self.status),
@@ -282,9 +282,8 @@ impl<'a> Turn<'a> {
     }
 
     fn events(&self) -> Vec<Event> {
-        let about = EventObject::NodeUpgrade(target_of(&self.upgrade.metadata));
         let event = |warning, reason, message: String| Event {
-            object: about.clone(),
+            object: EventObject::NodeUpgrade(target_of(&self.upgrade.metadata)),
             warning,
             reason,
             message: Arc::from(message),
@@ -297,14 +296,14 @@ impl<'a> Turn<'a> {
         }
         if self.entered && self.state() != NodeState::Failed {
             let state = self.state();
-            let message = match self.old.state {
+            let message = match self.old.and_then(|old| old.state) {
                 Some(old) if old != state => format!("{name}: {old} → {state}"),
                 _ => format!("{name}: {state}"),
             };
             events.push(event(false, reason_of(state), message));
         }
         if let Some(wait) = &self.status.waiting_for {
-            let known = self.old.waiting_for.as_ref();
+            let known = self.old.and_then(|old| old.waiting_for.as_ref());
             let new = known.is_none_or(|old| old.reason != wait.reason || old.blocked_by != wait.blocked_by);
             if let (true, Ok(reason)) = (new, Reason::from_str(&wait.reason)) {
                 events.push(event(false, reason, format!("{name}: {}", wait.message)));

@@ -26,9 +26,7 @@ pub use workload::{GateState, PodBudget, Workload, WorkloadKind};
 pub struct View {
     pub nodes: BTreeMap<NodeName, Arc<Node>>,
     pods: BTreeMap<Key, Arc<Pod>>,
-    pods_by_node: BTreeMap<NodeName, BTreeSet<Key>>,
-    /// What the pods of a node ask for, kept as pods come and go: a scan of all pods would cost every decision.
-    used: BTreeMap<NodeName, Resources>,
+    pods_by_node: BTreeMap<NodeName, OnNode>,
     /// The pods with a required anti-affinity: they keep others away, wherever those would go.
     repelling: BTreeMap<Key, Arc<Pod>>,
     pub budgets: BTreeMap<Key, Arc<PodBudget>>,
@@ -63,6 +61,39 @@ pub struct View {
     pub hci: crate::hci::view::Hci,
 }
 
+/// What is on a node, kept as pods come and go: decisions ask for it again and again.
+#[derive(Clone, Debug, Default)]
+struct OnNode {
+    pods: BTreeMap<Key, Arc<Pod>>,
+    /// Those of them that are static parts of a control plane.
+    parts: BTreeMap<Key, Arc<Pod>>,
+    /// Those that are Afloat's.
+    tasks: BTreeMap<Key, Arc<Pod>>,
+    /// What the pods ask for together, finished ones left out.
+    used: Resources,
+}
+
+impl OnNode {
+    fn come(&mut self, pod: &Arc<Pod>) {
+        let entry = || (pod.key.clone(), Arc::clone(pod));
+        self.pods.extend([entry()]);
+        self.parts.extend(pod.static_part.is_some().then(entry));
+        self.tasks.extend(pod.task.is_some().then(entry));
+        if !pod.phase.finished() {
+            self.used.add(&pod.shape.requests);
+        }
+    }
+
+    fn leave(&mut self, pod: &Pod) {
+        self.pods.remove(&pod.key);
+        self.parts.remove(&pod.key);
+        self.tasks.remove(&pod.key);
+        if !pod.phase.finished() {
+            self.used.subtract(&pod.shape.requests);
+        }
+    }
+}
+
 /// Whose turn it is on the cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lock {
@@ -75,13 +106,7 @@ impl View {
     pub fn put_pod(&mut self, pod: Arc<Pod>) {
         self.remove_pod(&pod.key);
         if let Some(node) = &pod.node {
-            self.pods_by_node
-                .entry(node.clone())
-                .or_default()
-                .insert(pod.key.clone());
-            if !pod.phase.finished() {
-                self.used.entry(node.clone()).or_default().add(&pod.shape.requests);
-            }
+            self.pods_by_node.entry(node.clone()).or_default().come(&pod);
         }
         if !pod.shape.pod_anti_affinity.is_empty() {
             self.repelling.insert(pod.key.clone(), Arc::clone(&pod));
@@ -91,34 +116,28 @@ impl View {
 
     pub fn remove_pod(&mut self, key: &Key) -> Option<Arc<Pod>> {
         let pod = self.pods.remove(key)?;
-        self.repelling.remove(key);
-        self.leave(&pod);
-        Some(pod)
-    }
-
-    fn leave(&mut self, pod: &Pod) {
-        let Some(node) = &pod.node else { return };
-        if let Some(keys) = self.pods_by_node.get_mut(node) {
-            keys.remove(&pod.key);
-            if keys.is_empty() {
+        if !pod.shape.pod_anti_affinity.is_empty() {
+            self.repelling.remove(key);
+        }
+        if let Some(node) = &pod.node
+            && let Some(there) = self.pods_by_node.get_mut(node)
+        {
+            there.leave(&pod);
+            if there.pods.is_empty() {
                 self.pods_by_node.remove(node);
             }
         }
-        if !pod.phase.finished()
-            && let Some(used) = self.used.get_mut(node)
-        {
-            used.subtract(&pod.shape.requests);
-        }
+        Some(pod)
     }
 
     /// What the pods of a node ask for together, finished ones left out.
     pub fn used_on(&self, node: &NodeName) -> Option<&Resources> {
-        self.used.get(node)
+        self.pods_by_node.get(node).map(|there| &there.used)
     }
 
     /// The same for all nodes that have pods.
-    pub fn used(&self) -> &BTreeMap<NodeName, Resources> {
-        &self.used
+    pub fn used(&self) -> impl Iterator<Item = (&NodeName, &Resources)> {
+        self.pods_by_node.iter().map(|(node, there)| (node, &there.used))
     }
 
     /// The pods with a required anti-affinity, by namespace and name.
@@ -183,12 +202,22 @@ impl View {
     }
 
     /// The pods of one node, by namespace and name.
-    pub fn pods_on(&self, node: &NodeName) -> impl Iterator<Item = &Arc<Pod>> {
-        self.pods_by_node
-            .get(node)
-            .into_iter()
-            .flatten()
-            .filter_map(|key| self.pods.get(key))
+    pub fn pods_on<'a>(&'a self, node: &NodeName) -> impl Iterator<Item = &'a Arc<Pod>> {
+        self.on(node.as_str(), |there| &there.pods)
+    }
+
+    /// Afloat's own pods on one node.
+    pub fn tasks_on<'a>(&'a self, node: &str) -> impl Iterator<Item = &'a Arc<Pod>> {
+        self.on(node, |there| &there.tasks)
+    }
+
+    fn on<'a>(
+        &'a self,
+        node: &str,
+        which: fn(&OnNode) -> &BTreeMap<Key, Arc<Pod>>,
+    ) -> impl Iterator<Item = &'a Arc<Pod>> + use<'a> {
+        let there = self.pods_by_node.get(node);
+        there.into_iter().flat_map(move |there| which(there).values())
     }
 
     /// The budgets that count for a pod.
@@ -215,7 +244,7 @@ impl View {
 
     /// The static parts of a node.
     pub fn static_parts<'a>(&'a self, node: &NodeName) -> impl Iterator<Item = (&'a Arc<Pod>, &'a StaticPart)> {
-        self.pods_on(node)
+        self.on(node.as_str(), |there| &there.parts)
             .filter_map(|pod| pod.static_part.as_ref().map(|part| (pod, part)))
     }
 }

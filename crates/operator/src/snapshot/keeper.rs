@@ -324,8 +324,9 @@ impl Keeper {
                 Changed::Surroundings
             }
             Object::Upgrade(upgrade) => {
-                view.upgrades.insert(key.clone(), Arc::new(*upgrade));
-                Changed::Upgrade(key)
+                let after = Arc::new(*upgrade);
+                let before = view.upgrades.insert(key.clone(), Arc::clone(&after));
+                Changed::upgrade(&key, before.as_deref(), &after)
             }
             Object::ControlPlane(group) => {
                 view.control_planes.insert(key.clone(), Arc::new(*group));
@@ -336,8 +337,9 @@ impl Keeper {
                 Changed::Workers(key)
             }
             Object::NodeUpgrade(upgrade) => {
-                view.put_node_upgrade(key.clone(), Arc::new(*upgrade));
-                Changed::NodeUpgrade(key)
+                let (before, after) = (view.node_upgrade(&key).cloned(), Arc::new(*upgrade));
+                view.put_node_upgrade(key.clone(), Arc::clone(&after));
+                Changed::node_upgrade(&key, before.as_deref(), &after)
             }
             Object::Lock(lock) => {
                 view.lock = Some(*lock);

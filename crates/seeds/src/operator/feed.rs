@@ -1,10 +1,12 @@
 //! A replica's own view of the cluster: fed from the storage's history, each kind as far as its watch has come, never
 //! further back than it was, except where the replica starts anew from an API server that lags.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use afloat_api::{ClusterUpgrade, NodeKubeadmUpgrade};
 use afloat_core::Changed;
-use afloat_core::view::{Lock, Revision, View};
+use afloat_core::view::{Key, Lock, Revision, View};
 
 use super::execute::Answer;
 use crate::store::{Change, Kind, KindName, Store};
@@ -84,6 +86,19 @@ pub fn advance(
 pub fn list(view: &mut View, store: &Store, cursors: &mut Cursors, kind: KindName, revision: u64) {
     let upto = length_at(store, kind, revision);
     if upto < length(store, kind) {
+        if kind == KindName::Pod {
+            // What most changes are about: only the last of each counts.
+            let mut seen = BTreeSet::new();
+            for change in store.pods.changes()[..upto].iter().rev() {
+                if seen.insert(&change.key)
+                    && let Some(pod) = &change.after
+                {
+                    view.put_pod(Arc::clone(pod));
+                }
+            }
+            cursors[kind.index()] = upto;
+            return;
+        }
         return advance(view, store, cursors, kind, upto, &mut Vec::new());
     }
     cursors[kind.index()] = upto;
@@ -121,11 +136,7 @@ fn own_kinds(view: &mut View, store: &Store, kind: KindName, range: (usize, usiz
         KindName::Upgrade => each(store.upgrades.changes(), from, upto, |change| {
             let known = view.upgrades.get(&change.key).map(|object| object.revision());
             if newer(change, known) {
-                match &change.after {
-                    Some(object) => view.upgrades.insert(change.key.clone(), Arc::clone(object)),
-                    None => view.upgrades.remove(&change.key),
-                };
-                changed.push(Changed::Upgrade(change.key.clone()));
+                changed.push(put_upgrade(view, &change.key, change.after.as_ref()));
             }
         }),
         KindName::ControlPlane => each(store.control_planes.changes(), from, upto, |change| {
@@ -151,17 +162,30 @@ fn own_kinds(view: &mut View, store: &Store, kind: KindName, range: (usize, usiz
         KindName::NodeUpgrade => each(store.node_upgrades.changes(), from, upto, |change| {
             let known = view.node_upgrade(&change.key).map(|object| object.revision());
             if newer(change, known) {
-                match &change.after {
-                    Some(object) => view.put_node_upgrade(change.key.clone(), Arc::clone(object)),
-                    None => {
-                        view.remove_node_upgrade(&change.key);
-                    }
-                }
-                changed.push(Changed::NodeUpgrade(change.key.clone()));
+                changed.push(put_node_upgrade(view, &change.key, change.after.as_ref()));
             }
         }),
         _ => {}
     }
+}
+
+fn put_upgrade(view: &mut View, key: &Key, after: Option<&Arc<ClusterUpgrade>>) -> Changed {
+    let Some(after) = after else {
+        view.upgrades.remove(key);
+        return Changed::Upgrade(key.clone());
+    };
+    let before = view.upgrades.insert(key.clone(), Arc::clone(after));
+    Changed::upgrade(key, before.as_deref(), after)
+}
+
+fn put_node_upgrade(view: &mut View, key: &Key, after: Option<&Arc<NodeKubeadmUpgrade>>) -> Changed {
+    let Some(after) = after else {
+        view.remove_node_upgrade(key);
+        return Changed::NodeUpgrade(key.clone());
+    };
+    let before = view.node_upgrade(key).cloned();
+    view.put_node_upgrade(key.clone(), Arc::clone(after));
+    Changed::node_upgrade(key, before.as_deref(), after)
 }
 
 fn each<K, O>(changes: &[Change<K, O>], from: usize, upto: usize, take: impl FnMut(&Change<K, O>)) {
@@ -238,8 +262,9 @@ pub fn take_answer(view: &mut View, answer: &Answer) -> Option<Changed> {
             is_new(before.as_ref(), node).then(|| Changed::Node(node.name.clone()))
         }
         Answer::Upgrade(object) => {
-            let before = view.upgrades.insert(object.key(), Arc::clone(object));
-            is_new(before.as_ref(), object).then(|| Changed::Upgrade(object.key()))
+            let new = is_new(view.upgrades.get(&object.key()), object);
+            let changed = put_upgrade(view, &object.key(), Some(object));
+            new.then_some(changed)
         }
         Answer::ControlPlane(object) => {
             let before = view.control_planes.insert(object.key(), Arc::clone(object));
@@ -252,8 +277,8 @@ pub fn take_answer(view: &mut View, answer: &Answer) -> Option<Changed> {
         Answer::NodeUpgrade(object) => {
             let key = object.key();
             let new = is_new(view.node_upgrade(&key), object);
-            view.put_node_upgrade(key.clone(), Arc::clone(object));
-            new.then_some(Changed::NodeUpgrade(key))
+            let changed = put_node_upgrade(view, &key, Some(object));
+            new.then_some(changed)
         }
         Answer::Pod(pod) => {
             let new = is_new(view.pod(&pod.key), pod);

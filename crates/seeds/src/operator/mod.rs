@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use afloat_api::clusterupgrade::Phase;
 use afloat_core::action::Action;
+use afloat_core::gates;
 use afloat_core::view::{Component, ControlPlaneHealth, EtcdMember, Pod, Revision, View};
 use afloat_core::{Changed, Subject, affected};
 
@@ -27,7 +28,7 @@ use super::world::{Event, World};
 const TURNS: usize = 4;
 /// What `/readyz` is asked at, and how often in a row an answer is counted at most.
 const PROBE: Millis = SECOND;
-const PROBES: u64 = 6;
+const PROBES: u64 = gates::READY_IN_A_ROW as u64;
 
 /// What a replica does at a moment.
 #[derive(Clone, Debug)]
