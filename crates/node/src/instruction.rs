@@ -369,8 +369,21 @@ impl Context<'_> {
         })
     }
 
-    /// Ends containers: asked first, killed when they take too long.
-    fn end(&mut self, parts: &[&str], seconds: u32) -> Answer<Ran> {
+    /// Ends containers: asked first, killed when they take too long. What comes before them in the order of ending has ended by then, and
+    /// runs again where the machine restarted in the middle: it is ended once more, before them.
+    pub fn end(&mut self, parts: &[&str], seconds: u32) -> Answer<Ran> {
+        let first = paths::PARTS
+            .iter()
+            .position(|part| parts.contains(part))
+            .unwrap_or_default();
+        let (before, _) = paths::PARTS.split_at(first);
+        match self.end_each(before, seconds)? {
+            Ran::Done => self.end_each(parts, seconds),
+            waits => Ok(waits),
+        }
+    }
+
+    fn end_each(&mut self, parts: &[&str], seconds: u32) -> Answer<Ran> {
         // After a reboot in the middle it runs again, and would start again what is ended here.
         // One that fails again and again counts too: systemd is about to start it once more.
         if !matches!(

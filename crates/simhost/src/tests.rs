@@ -151,9 +151,24 @@ impl Attempt {
     /// A call of the engine; after a crash the machine boots, and another engine goes on.
     fn turn(&mut self) -> Next {
         let now = self.host.now();
-        match self.engine.advance(&mut self.host, now) {
+        let next = match self.engine.advance(&mut self.host, now) {
             Ok(next) => next,
             Err(error) => self.after_crash(error.is_crash(), &error.to_string()),
+        };
+        self.assert_kubelet_is_not_newer();
+        next
+    }
+
+    /// Rule 3, also on a machine that restarted in the middle and has started again what was ended there.
+    fn assert_kubelet_is_not_newer(&self) {
+        let Some(kubelet) = self.host.kubelet_version() else {
+            return;
+        };
+        let parts = self.host.static_parts();
+        let server = parts.iter().find(|part| part.name == "kube-apiserver");
+        if let Some(server) = server {
+            let newer = afloat_node::instruction::is_older(&server.version, kubelet);
+            assert!(!newer, "kubelet {kubelet} beside {server:?}\n{}", self.journal());
         }
     }
 

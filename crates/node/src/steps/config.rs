@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::host::{Answer, Bind, Command};
 use crate::instruction::{Context, Ran, Rendering, command, failed, wait_for_step};
 use crate::paths;
-use crate::steps::kubeadm::Machine;
+use crate::steps::kubeadm::{Machine, SECONDS_ETCD};
 
 /// The configuration to render from, at the present version and at the next.
 fn config_file(which: &str) -> String {
@@ -153,6 +153,11 @@ pub fn render(c: &mut Context<'_>, rendering: Rendering) -> Answer<Ran> {
 
 /// Puts rendered manifests over the live ones.
 pub fn place_manifests(c: &mut Context<'_>, parts: &[&str]) -> Answer<Ran> {
+    // A machine that restarted since has started again by the old manifests what was ended: the new kubelet must not meet it.
+    let ended = c.end(&["etcd"], SECONDS_ETCD)?;
+    if ended != Ran::Done {
+        return Ok(ended);
+    }
     for part in parts {
         let (from, to) = (rendered("next", part), paths::manifest(part));
         let Some(digest) = c.host.digest(&from)? else {

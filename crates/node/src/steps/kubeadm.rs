@@ -19,7 +19,7 @@ const SWIFT: &str = "swift";
 /// Seconds until a part that does not end is killed: the API server would wait for open watches for as long as it may.
 const SECONDS_OTHERS: u32 = 10;
 const SECONDS_API_SERVER: u32 = 4;
-const SECONDS_ETCD: u32 = 12;
+pub(super) const SECONDS_ETCD: u32 = 12;
 
 /// What kubeadm must be told about a machine.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -28,7 +28,7 @@ fn touched(journal: &Journal, step: &str) -> bool {
 pub fn program(journal: &Journal) -> Vec<Instruction> {
     let plan = &journal.plan;
     let control_plane = plan.role != NodeRole::Worker;
-    let kubernetes = touched(journal, steps::KUBEADM) || touched(journal, steps::KUBELET);
+    let kubernetes = kubernetes_touched(journal);
     let runtime = touched(journal, steps::CONTAINERD);
     let forwarded = journal.facts.contains_key("aside");
     // A kubeadm that nobody waits for any more would go on writing what is being put back.
@@ -63,6 +63,10 @@ pub fn program(journal: &Journal) -> Vec<Instruction> {
     }
     program.push(Instruction::Prove);
     program
+}
+
+fn kubernetes_touched(journal: &Journal) -> bool {
+    touched(journal, steps::KUBEADM) || touched(journal, steps::KUBELET)
 }
 
 fn stays(journal: &Journal, path: &str) -> bool {
@@ -115,7 +119,17 @@ pub fn decide_etcd(c: &mut Context<'_>) -> Answer<Ran> {
 /// Puts every file back that is not as it was.
 pub fn restore(c: &mut Context<'_>) -> Answer<Ran> {
     let journal = c.journal;
-    for kept in journal.kept.iter().rev().filter(|kept| !stays(journal, &kept.path)) {
+    if c.is_control_plane() && kubernetes_touched(journal) {
+        // A machine that restarted since runs the new kubelet again: it would start the old API server.
+        let ended = c.end(&["etcd"], kubeadm::SECONDS_ETCD)?;
+        if ended != Ran::Done {
+            return Ok(ended);
+        }
+    }
+    let mut kept: Vec<&Kept> = journal.kept.iter().rev().collect();
+    // Before the manifests: should the machine restart in between, no kubelet is newer than the API server it starts.
+    kept.sort_by_key(|kept| kept.path != paths::KUBELET);
+    for kept in kept.into_iter().filter(|kept| !stays(journal, &kept.path)) {
         let present = c.host.digest(&kept.path)?;
         match kept.digest {
             digest if digest == present => {}
