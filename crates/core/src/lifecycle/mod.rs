@@ -26,7 +26,7 @@ use jiff::Timestamp;
 
 use crate::action::{Action, Decision};
 use crate::objects::target_of;
-use crate::view::{Key, View};
+use crate::view::{Key, Node, View};
 use turn::Turn;
 
 /// What follows for the NodeKubeadmUpgrade with this key.
@@ -70,8 +70,21 @@ fn live(turn: &mut Turn<'_>) {
         NodeState::Verifying => verify::verifying(turn, node),
         NodeState::Failed => rollback::failed(turn, node),
         NodeState::RollingBack => rollback::rolling_back(turn, node),
-        // Ended; the others are Rancher's.
+        NodeState::Succeeded | NodeState::RolledBack => take_back_late_cordon(turn, node),
+        // The others are Rancher's.
         _ => {}
+    }
+}
+
+/// A replica that is no longer the one to act may have sent a request that came after the end: the cordon is nobody else's to take back.
+fn take_back_late_cordon(turn: &mut Turn<'_>, node: &Node) {
+    if node.cordoned_by.as_ref() != Some(&turn.signature) {
+        return;
+    }
+    if turn.view.node_upgrades_as_of < node.revision {
+        turn.look_soon();
+    } else if turn.cordon_is_ours(node) {
+        turn.uncordon(node);
     }
 }
 

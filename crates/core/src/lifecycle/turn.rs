@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::action::{Action, Decision, Event, EventObject};
-use crate::objects::{revision_of, target_of};
+use crate::objects::{Standing, revision_of, target_of};
 use crate::settings::{self, NodeSettings};
 use crate::view::{Node, Pod, Uid, View};
 
@@ -185,6 +185,11 @@ impl<'a> Turn<'a> {
         }
     }
 
+    /// Looks again when what is seen has caught up.
+    pub fn look_soon(&mut self) {
+        self.look_again(later(self.now, UNTIL_SEEN));
+    }
+
     /// Does something after the status is written.
     pub fn act(&mut self, action: Action) {
         self.actions.push(action);
@@ -211,7 +216,7 @@ impl<'a> Turn<'a> {
     pub fn nodes_are_current(&mut self) -> bool {
         let current = self.view.nodes_as_of >= revision_of(&self.upgrade.metadata);
         if !current {
-            self.look_again(later(self.now, UNTIL_SEEN));
+            self.look_soon();
         }
         current
     }
@@ -234,9 +239,24 @@ impl<'a> Turn<'a> {
         false
     }
 
+    /// Whether the node is cordoned for this object: as it recorded, or by a request that came late, from a replica that was no
+    /// longer the one to act. The same upgrade signs for its other hops too: one that is at work may be meant.
+    pub fn cordon_is_ours(&self, node: &Node) -> bool {
+        let other_at_work = || {
+            let mut others = self.view.node_upgrades_of(&self.upgrade.spec.node.name);
+            self.view.node_upgrades_as_of < node.revision
+                || others.any(|(_, other)| {
+                    other.metadata.uid != self.upgrade.metadata.uid
+                        && settings::upgrade_uid(other) == self.signature
+                        && !Standing::of(other).ended()
+                })
+        };
+        node.cordoned_by.as_ref() == Some(&self.signature) && (self.status.cordoned_by_afloat || !other_at_work())
+    }
+
     /// Takes our cordon back; `false` where there is none (any more). A cordon without our signature is somebody else's.
     pub fn uncordon(&mut self, node: &Node) -> bool {
-        if self.status.cordoned_by_afloat && node.cordoned_by.as_ref() == Some(&self.signature) {
+        if self.cordon_is_ours(node) {
             self.act_guarded(Action::Uncordon { node: node.target() });
             return true;
         }

@@ -175,6 +175,41 @@ fn a_cordon_of_another_upgrade_is_somebody_elses() {
     assert_eq!(world.node().cordoned_by, Some(Uid::from("another")));
 }
 
+/// Sent by a replica that had lost its lease, it came when the node was done.
+#[test]
+fn a_cordon_that_comes_after_the_end_is_taken_back_but_not_one_of_another_hop() {
+    let done = || {
+        let mut world = staged();
+        world.desire(DesiredNodeState::Upgraded);
+        world.settle();
+        world.finish(Task::Upgrade);
+        world.kubelet(NEW);
+        world.settle();
+        assert_eq!((world.state(), world.node().unschedulable), (Succeeded, false));
+        world.with_node(|node| {
+            node.unschedulable = true;
+            node.cordoned_by = Some(Uid::from(UPGRADE));
+        });
+        world
+    };
+    let mut world = done();
+    assert!(world.decide().again.is_some(), "another hop may not have been seen yet");
+    world.settle();
+    assert!(world.node().unschedulable);
+    world.view.node_upgrades_as_of = crate::view::Revision(u64::MAX);
+    world.settle();
+    assert_eq!((world.node().unschedulable, world.node().cordoned_by), (false, None));
+
+    let mut world = done();
+    world.view.node_upgrades_as_of = crate::view::Revision(u64::MAX);
+    let mut hop = world.upgrade();
+    hop.metadata.uid = Some("next-hop".to_owned());
+    hop.status = None;
+    world.view.put_node_upgrade(Key::new(HOME, "next-hop"), Arc::new(hop));
+    world.settle();
+    assert!(world.node().unschedulable, "it is that hop's");
+}
+
 #[test]
 fn that_the_cordon_is_ours_is_recorded_before_it_is_made() {
     let mut world = staged();
