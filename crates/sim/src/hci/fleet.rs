@@ -1,14 +1,15 @@
 //! Fleet: rolls out the charts that are not paused, each time one is changed, and says which of its generations it has looked at. What a
-//! chart is made of is not simulated.
+//! chart is made of is not simulated, but for the Deployment of Harvester itself where there is one.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::json;
 
+use super::SYSTEM;
 use super::takes::Takes;
 use crate::actor::{Actor, Decision, Turn};
-use crate::object::{Kind, ObjectRef};
+use crate::object::{Key, Kind, ObjectRef};
 use crate::queue::Queue;
 use crate::request::Request;
 use crate::view::{Change, View};
@@ -49,9 +50,17 @@ impl Actor for Fleet {
         }
         let ready = json!({ "type": "Ready", "status": "True" });
         let status = json!({ "observedGeneration": generation, "conditions": [ready] });
-        let Some(object) = turn.view.get(item) else {
-            return Decision::nothing();
-        };
-        Decision::request(Request::patch_status(item.kind, object.meta(), &status))
+        let told = Request::patch_status(item.kind, &chart.metadata, &status);
+        let version = chart.data["spec"]["version"].as_str().unwrap_or_default();
+        let of_chart = Key::new(SYSTEM, &item.key.name);
+        // Of what a chart is made of, only the Deployment of Harvester itself is looked at.
+        let server = turn.view.deployments.get(&of_chart);
+        let server = server.map(|server| {
+            let container =
+                json!({ "name": item.key.name, "image": format!("example.org/{}:v{version}", item.key.name) });
+            let change = json!({ "spec": { "template": { "spec": { "containers": [container] } } } });
+            Request::patch(Kind::Deployment, &server.metadata, change)
+        });
+        Decision::requests(server.into_iter().chain([told]).collect())
     }
 }

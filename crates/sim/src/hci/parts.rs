@@ -63,7 +63,9 @@ impl Actor for Importers {
         let ours = match reference.kind {
             Kind::Hci(HciKind::Image | HciKind::UpgradeLog) => true,
             Kind::Deployment => {
-                reference.key.name.starts_with("upgrade-repo-") || *reference.key.namespace == *RANCHER_NAMESPACE
+                reference.key.name.starts_with("upgrade-repo-")
+                    || reference.key.name == "harvester"
+                    || *reference.key.namespace == *RANCHER_NAMESPACE
             }
             _ => false,
         };
