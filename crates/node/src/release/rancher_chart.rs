@@ -74,7 +74,10 @@ fn apply(host: &mut dyn Host, run: &str, version: &str) -> Answer<String> {
             .find(|file| is(file_name(&file.path)))
             .map(|file| file.path.as_str())
     };
-    let chart = found(|name| name.starts_with("rancher-") && name.ends_with(".tgz"));
+    let chart = found(|name| {
+        name.strip_suffix(".tgz")
+            .is_some_and(|chart| chart.starts_with("rancher-"))
+    });
     let (Some(chart), Some(program)) = (chart, found(|name| name == "helm")) else {
         let there: Vec<&str> = files.iter().map(|file| file_name(&file.path)).collect();
         let problem = format!(

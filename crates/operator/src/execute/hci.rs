@@ -60,12 +60,7 @@ pub fn of(action: &HciAction) -> Request {
             body["spec"] = json!({ "paused": by.is_some() });
             change(Is::Chart, chart, body)
         }
-        HciAction::RestoreUpdateMethods { chart, methods } => {
-            let methods = serde_json::from_str(methods).unwrap_or(Value::Null);
-            let mut body = annotation(annotations::UPDATE_METHODS_BEFORE, None);
-            body["spec"] = json!({ "values": update_methods(&methods) });
-            change(Is::Chart, chart, body)
-        }
+        HciAction::RestoreUpdateMethods { chart, methods } => change(Is::Chart, chart, restore_update_methods(methods)),
         HciAction::RecordVms {
             list,
             key,
@@ -159,6 +154,13 @@ fn write_upgrade(target: &Target, before: &Upgrade, after: &Upgrade) -> Request 
         body: json!(operations),
         ..merge(Kind::Hci(HciKind::Upgrade), target, json!({}))
     }
+}
+
+fn restore_update_methods(methods: &str) -> Value {
+    let methods = serde_json::from_str(methods).unwrap_or(Value::Null);
+    let mut body = annotation(annotations::UPDATE_METHODS_BEFORE, None);
+    body["spec"] = json!({ "values": update_methods(&methods) });
+    body
 }
 
 /// How KubeVirt renews running machines, as values of Harvester's chart.
