@@ -376,8 +376,8 @@ fn take(
             });
         }
         Ran::Seen { open } => {
-            let step = step.to_owned();
-            journal.add(host, &Entry::Seen { step, open })?;
+            let (step, at) = (step.to_owned(), Some(now));
+            journal.add(host, &Entry::Seen { step, open, at })?;
             return Ok(Next::Again {
                 after: LOOK,
                 waiting: None,

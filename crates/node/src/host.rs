@@ -192,6 +192,14 @@ pub trait Host {
     /// Whether a container of this name runs (of static pods: their names are those of the parts).
     fn runs(&mut self, container: &str) -> Answer<bool>;
     fn signal(&mut self, container: &str, signal: Signal) -> Answer<()>;
+    /// The process of a container, in words that fit no other one, also not after it or after a boot.
+    fn process(&mut self, container: &str) -> Answer<Option<String>>;
+    /// Whether this very process is still there.
+    fn lives(&mut self, process: &str) -> Answer<bool>;
+    /// Kills this very process; that it is gone is fine.
+    fn kill(&mut self, process: &str) -> Answer<()>;
+    /// Whether the API server here takes connections. One that was told to end does not, though it may go on for long.
+    fn takes_connections(&mut self) -> Answer<bool>;
 
     /// Sets or renews the forwarding, or ends it.
     fn forward(&mut self, forward: Option<&Forward>) -> Answer<()>;

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use crate::host::{Answer, Command, Endpoint, Host, HostError, Job, Signal, UnitOrder, UnitState};
 use crate::journal::{Journal, Kept, StepState};
-use crate::steps::{config, kubeadm, runtime, stage, stand_aside, undo};
+use crate::steps::{config, grace, kubeadm, runtime, stage, stand_aside, undo};
 use crate::{bundle, flags, paths};
 
 /// Between two looks at something that is waited for.
@@ -45,6 +45,8 @@ pub enum Instruction {
         version: String,
     },
     RenewCertificates,
+    /// Remembers which process is the API server.
+    MarkApiServer,
     /// `kubeadm upgrade …`
     Kubeadm(kubeadm::Call),
     MigrateFlags,
@@ -183,6 +185,7 @@ impl Instruction {
             Self::ChooseMethod => "chooses the way".to_owned(),
             Self::PlaceKubeadm { version } => format!("puts kubeadm {version} in place"),
             Self::RenewCertificates => "renews certificates".to_owned(),
+            Self::MarkApiServer => "remembers the API server's process".to_owned(),
             Self::Kubeadm(call) => call.what(),
             Self::MigrateFlags => "migrates the kubelet's flags".to_owned(),
             Self::StopKubelet => "stops the kubelet".to_owned(),
@@ -221,10 +224,8 @@ impl Instruction {
             Self::ChooseMethod => kubeadm::choose(c),
             Self::PlaceKubeadm { version } => c.place(&bundle::kubernetes(version, "kubeadm"), paths::KUBEADM),
             Self::RenewCertificates => c.change_by(&command(paths::KUBEADM, &["certs", "renew", "all"], 120)),
-            Self::Kubeadm(call) => {
-                let machine = kubeadm::Machine::look(c.host)?;
-                c.change_by(&call.command(c.plan(), machine))
-            }
+            Self::MarkApiServer => grace::mark(c),
+            Self::Kubeadm(call) => kubeadm::call(c, *call),
             Self::MigrateFlags => kubeadm::migrate_flags(c),
             Self::StopKubelet => c.order(paths::KUBELET_UNIT, UnitOrder::Stop),
             Self::End(parts, seconds) => c.end(parts, *seconds),

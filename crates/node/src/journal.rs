@@ -47,7 +47,12 @@ pub enum Entry {
     /// It did not work this time.
     Tried { step: String, message: String },
     /// A gate was seen open or closed.
-    Seen { step: String, open: bool },
+    Seen {
+        step: String,
+        open: bool,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        at: Option<Timestamp>,
+    },
     /// The step is over, or over for now.
     Ended {
         step: String,
@@ -86,8 +91,9 @@ pub struct StepState {
     /// The one that was about to be carried out, and since when.
     pub intent: Option<(String, Timestamp)>,
     pub tries: u32,
-    /// How often in a row a gate was seen open.
+    /// How often in a row a gate was seen open, and since when.
     pub open: u32,
+    pub open_since: Option<Timestamp>,
     /// It has begun something that may take the node away.
     pub disrupted: bool,
     /// Why the host began it by itself.
@@ -274,7 +280,8 @@ impl Journal {
             } => {
                 let state = self.steps.entry(step.clone()).or_default();
                 state.done = number + 1;
-                (state.intent, state.tries, state.open) = (None, 0, 0);
+                (state.intent, state.tries) = (None, 0);
+                (state.open, state.open_since) = (0, None);
                 self.kept.extend_from_slice(kept);
                 self.facts.extend(fact.clone());
             }
@@ -283,9 +290,13 @@ impl Journal {
                 state.tries += 1;
                 state.intent = None;
             }
-            Entry::Seen { step, open } => {
+            Entry::Seen { step, open, at } => {
                 let state = self.steps.entry(step.clone()).or_default();
-                state.open = if *open { state.open + 1 } else { 0 };
+                (state.open, state.open_since) = if *open {
+                    (state.open + 1, state.open_since.or(*at))
+                } else {
+                    (0, None)
+                };
             }
             Entry::Ended {
                 step,

@@ -89,6 +89,8 @@ pub struct Faults {
     pub copy_failures: u32,
     /// Parts that do not end when asked.
     pub stubborn_parts: BTreeSet<String>,
+    /// Watches are open: an API server that its kubelet ends waits for them for as long as it may.
+    pub open_watches: bool,
     /// kubeadm finds this certificate expired.
     pub expired_certificate: Option<String>,
 }

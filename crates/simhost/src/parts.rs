@@ -78,6 +78,9 @@ fn wind_down(part: &str) -> SignedDuration {
     seconds(if part == "kube-apiserver" { 3 } else { 1 })
 }
 
+/// What an API server has by its manifest until its kubelet kills it.
+const GRACE: i64 = 30;
+
 impl SimHost {
     /// The machine has run for a long time when the simulation begins.
     pub(super) fn start_long_ago(&mut self) {
@@ -163,8 +166,15 @@ impl SimHost {
                 self.parts.remove(name);
                 continue;
             };
-            if self.parts.get(name).is_some_and(|part| part.manifest == manifest) {
-                continue;
+            if let Some(part) = self.parts.get_mut(name) {
+                let lingers = self.faults.open_watches && name == "kube-apiserver";
+                if part.manifest == manifest {
+                    continue;
+                }
+                // The next one starts when this one has ended.
+                if lingers && *part.ends.get_or_insert(now + seconds(GRACE)) > now {
+                    continue;
+                }
             }
             let version = manifest.lines().next().and_then(|line| line.rsplit(':').next());
             let part = Part {
@@ -244,6 +254,23 @@ impl SimHost {
 
     pub(super) fn runs_part(&self, name: &str) -> bool {
         self.parts.contains_key(name)
+    }
+
+    /// A process is known by its part and by when it started.
+    pub(super) fn process_of(&self, name: &str) -> Option<String> {
+        let part = self.parts.get(name)?;
+        Some(format!("{name} {}", part.started))
+    }
+
+    /// The part whose process this is, while it is there.
+    pub(super) fn part_of(&self, process: &str) -> Option<&'static str> {
+        let mut names = self.parts.keys().copied();
+        names.find(|name| self.process_of(name).as_deref() == Some(process))
+    }
+
+    /// A part that starts does not listen yet, and one that was told to end no longer.
+    pub(super) fn api_server_listens(&self) -> bool {
+        self.is_ready("kube-apiserver")
     }
 
     pub(super) fn signal_part(&mut self, name: &str, signal: Signal) {

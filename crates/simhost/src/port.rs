@@ -213,6 +213,27 @@ impl Host for SimHost {
         })
     }
 
+    fn process(&mut self, container: &str) -> Answer<Option<String>> {
+        self.ask(|host| host.process_of(container))
+    }
+
+    fn lives(&mut self, process: &str) -> Answer<bool> {
+        self.ask(|host| host.part_of(process).is_some())
+    }
+
+    fn kill(&mut self, process: &str) -> Answer<()> {
+        self.change(|host| {
+            if let Some(part) = host.part_of(process) {
+                host.signal_part(part, Signal::Kill);
+            }
+            Ok(())
+        })
+    }
+
+    fn takes_connections(&mut self) -> Answer<bool> {
+        self.ask(Self::api_server_listens)
+    }
+
     fn forward(&mut self, forward: Option<&Forward>) -> Answer<()> {
         self.change(|host| {
             if host.faults.no_netfilter {

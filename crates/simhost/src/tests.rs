@@ -7,7 +7,7 @@ use afloat_api::clusterupgrade::ControlPlaneMethod;
 use afloat_api::common::NodeRole;
 use afloat_api::node::{NodePlan, StepOutcome, StepReport, exit, steps};
 use afloat_node::engine::{Engine, Followed, Next};
-use afloat_node::host::EtcdPeer;
+use afloat_node::host::{EtcdPeer, Host as _};
 use afloat_node::touches::may_touch;
 use afloat_node::{paths, steps as node_steps};
 use jiff::{SignedDuration, Timestamp};
@@ -102,6 +102,8 @@ impl Attempt {
         let mut host = SimHost::new(machine, &Bundle::of(case.via), Shared::new(cluster), start());
         let peers: Vec<_> = (2..2 + case.peers).map(|n| format!("10.0.0.{n}")).collect();
         host.member.leads = true;
+        // As there always are on a real machine.
+        host.faults.open_watches = true;
         host.member.peers = peers
             .iter()
             .map(|name| EtcdPeer {

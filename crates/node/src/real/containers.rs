@@ -35,6 +35,48 @@ impl Process {
     fn is_there(self) -> bool {
         Self::of(self.number) == Some(self)
     }
+
+    fn end(self, signal: Number) -> rustix::io::Result<()> {
+        match Pid::from_raw(self.number).map(|pid| kill_process(pid, signal)) {
+            // It has just ended by itself.
+            Some(Err(rustix::io::Errno::SRCH) | Ok(())) | None => Ok(()),
+            Some(Err(error)) => Err(error),
+        }
+    }
+
+    /// In words that fit no process of another boot either.
+    fn to_words(self, boot: &str) -> String {
+        format!("{} {} {boot}", self.number, self.started)
+    }
+
+    fn from_words(words: &str, boot: &str) -> Option<Self> {
+        let mut fields = words.split_whitespace();
+        let number = fields.next()?.parse().ok()?;
+        let started = fields.next()?.parse().ok()?;
+        (fields.next() == Some(boot)).then_some(Self { number, started })
+    }
+}
+
+/// What tells this boot from all others.
+fn boot() -> Option<String> {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(boot.trim().to_owned())
+}
+
+fn known(words: &str) -> Option<Process> {
+    let process = Process::from_words(words, &boot()?)?;
+    process.is_there().then_some(process)
+}
+
+pub fn lives(process: &str) -> bool {
+    known(process).is_some()
+}
+
+pub fn kill(process: &str) -> Answer<()> {
+    let Some(known) = known(process) else { return Ok(()) };
+    known
+        .end(Number::KILL)
+        .map_err(|error| refused("end", process, error.to_string()))
 }
 
 /// The start time in `/proc/<pid>/stat`; a process that has ended and waits for its parent counts as gone.
@@ -59,18 +101,20 @@ impl Containers {
         Ok(!self.processes(container)?.is_empty())
     }
 
+    pub fn process(&mut self, container: &str) -> Answer<Option<String>> {
+        let process = self.processes(container)?.first().copied();
+        Ok(process.zip(boot()).map(|(process, boot)| process.to_words(&boot)))
+    }
+
     pub fn signal(&mut self, container: &str, signal: Signal) -> Answer<()> {
         let number = match signal {
             Signal::Terminate => Number::TERM,
             Signal::Kill => Number::KILL,
         };
         for process in self.processes(container)? {
-            let ended = Pid::from_raw(process.number).map(|pid| kill_process(pid, number));
-            match ended {
-                // It has just ended by itself.
-                Some(Err(rustix::io::Errno::SRCH) | Ok(())) | None => {}
-                Some(Err(error)) => return Err(refused("end", container, error.to_string())),
-            }
+            process
+                .end(number)
+                .map_err(|error| refused("end", container, error.to_string()))?;
         }
         Ok(())
     }
@@ -171,6 +215,30 @@ ccc        403     RUNNING
             }
             .is_there()
         );
+    }
+
+    #[test]
+    fn a_process_in_words_is_that_one_alone_and_of_this_boot() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let process = Process::of(i32::try_from(child.id()).unwrap()).unwrap();
+        let words = process.to_words(&boot().unwrap());
+        let earlier = Process {
+            started: process.started - 1,
+            ..process
+        };
+        for other in [
+            earlier.to_words(&boot().unwrap()),
+            process.to_words("another-boot"),
+            String::new(),
+        ] {
+            assert!(!lives(&other), "{other}");
+            kill(&other).unwrap();
+        }
+        assert!(lives(&words) && child.try_wait().unwrap().is_none());
+        kill(&words).unwrap();
+        child.wait().unwrap();
+        assert!(!lives(&words));
+        kill(&words).unwrap();
     }
 
     #[test]

@@ -34,6 +34,13 @@ pub fn well(host: &mut RealHost, endpoint: Endpoint) -> Answer<bool> {
     })
 }
 
+/// Whether the API server's port is open to this machine itself, which no forwarding concerns.
+pub fn takes_connections(host: &mut RealHost) -> Answer<bool> {
+    let manifest = host.manifest("kube-apiserver")?;
+    let own = address(&manifest, "advertise-address");
+    Ok(!https::is_refused(&own, port(&manifest, 6443)))
+}
+
 fn part(host: &mut RealHost, name: &str, otherwise: u16) -> Answer<bool> {
     let manifest = host.manifest(name)?;
     let own = address(&manifest, "bind-address");

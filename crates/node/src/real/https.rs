@@ -59,7 +59,7 @@ fn wrong(message: impl Into<String>) -> io::Error {
 /// Asks and hears.
 pub fn ask(request: &Request<'_>, trust: &Trust) -> io::Result<Answered> {
     let until = Instant::now() + LIMIT;
-    let socket = connect(request)?;
+    let socket = connect(request.host, request.port)?;
     let raw = match trust {
         Trust::Plain => converse(socket, request, until)?,
         Trust::Tls(config) => {
@@ -72,9 +72,14 @@ pub fn ask(request: &Request<'_>, trust: &Trust) -> io::Result<Answered> {
     parse(&raw)
 }
 
-fn connect(request: &Request<'_>) -> io::Result<TcpStream> {
-    let mut last = wrong(format!("{} has no address", request.host));
-    for address in (request.host, request.port).to_socket_addrs()? {
+/// Whether nobody listens there. One that is slow to answer may still do so.
+pub fn is_refused(host: &str, port: u16) -> bool {
+    connect(host, port).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
+    let mut last = wrong(format!("{host} has no address"));
+    for address in (host, port).to_socket_addrs()? {
         match TcpStream::connect_timeout(&address, LIMIT) {
             Ok(socket) => {
                 socket.set_read_timeout(Some(LIMIT))?;
@@ -259,6 +264,15 @@ mod tests {
         };
         let answered = ask(&request, &Trust::Plain)?;
         Ok((answered.status, String::from_utf8(answered.body).unwrap()))
+    }
+
+    #[test]
+    fn a_port_without_a_listener_refuses() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        assert!(!is_refused("127.0.0.1", port));
+        drop(listener);
+        assert!(is_refused("127.0.0.1", port));
     }
 
     #[test]

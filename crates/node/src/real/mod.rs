@@ -197,6 +197,22 @@ impl Host for RealHost {
         self.containers.signal(container, signal)
     }
 
+    fn process(&mut self, container: &str) -> Answer<Option<String>> {
+        self.containers.process(container)
+    }
+
+    fn lives(&mut self, process: &str) -> Answer<bool> {
+        Ok(containers::lives(process))
+    }
+
+    fn kill(&mut self, process: &str) -> Answer<()> {
+        containers::kill(process)
+    }
+
+    fn takes_connections(&mut self) -> Answer<bool> {
+        endpoints::takes_connections(self)
+    }
+
     fn forward(&mut self, forward: Option<&Forward>) -> Answer<()> {
         match forward {
             None => forward::end(),

@@ -125,6 +125,18 @@ impl Host for Scripted {
     fn signal(&mut self, _: &str, _: Signal) -> Answer<()> {
         Err(NOT_HERE)
     }
+    fn process(&mut self, _: &str) -> Answer<Option<String>> {
+        Err(NOT_HERE)
+    }
+    fn lives(&mut self, _: &str) -> Answer<bool> {
+        Err(NOT_HERE)
+    }
+    fn kill(&mut self, _: &str) -> Answer<()> {
+        Err(NOT_HERE)
+    }
+    fn takes_connections(&mut self) -> Answer<bool> {
+        Err(NOT_HERE)
+    }
     fn forward(&mut self, _: Option<&Forward>) -> Answer<()> {
         Err(NOT_HERE)
     }

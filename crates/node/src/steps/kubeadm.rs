@@ -12,13 +12,12 @@ use crate::host::{Answer, Command, Host};
 use crate::instruction::{Context, Gate, Group, Instruction, Ran, Rendering, command};
 use crate::journal::Journal;
 use crate::paths;
-use crate::steps::config;
+use crate::steps::{config, grace};
 
 /// The word that stands for the swift way in the journal and the report.
 const SWIFT: &str = "swift";
-/// Seconds until a part that does not end is killed: the API server would wait for open watches for as long as it may.
+/// Seconds until a part that does not end is killed.
 const SECONDS_OTHERS: u32 = 10;
-const SECONDS_API_SERVER: u32 = 4;
 pub(super) const SECONDS_ETCD: u32 = 12;
 
 /// What kubeadm must be told about a machine.
@@ -109,6 +108,15 @@ impl Call {
     }
 }
 
+/// Runs it.
+pub fn call(c: &mut Context<'_>, call: Call) -> Answer<Ran> {
+    let machine = Machine::look(c.host)?;
+    match c.change_by(&call.command(c.plan(), machine))? {
+        Ran::Wait(waiting) if call == Call::WithoutEtcd => grace::shorten(c, waiting),
+        ran => Ok(ran),
+    }
+}
+
 /// A worker: every minor's own migrations, in turn.
 pub fn worker(plan: &NodePlan) -> Vec<Instruction> {
     let mut program = vec![Instruction::Keep(Group::Kubeadm)];
@@ -143,6 +151,7 @@ pub fn control_plane(journal: &Journal) -> Vec<Instruction> {
         Some(SWIFT) => program.extend(swift(first)),
         Some(_) => program.extend([
             Instruction::HandOverEtcd,
+            Instruction::MarkApiServer,
             Instruction::Kubeadm(Call::WithoutEtcd),
             Instruction::Gate(Gate::Node),
         ]),
@@ -183,7 +192,7 @@ pub fn end_all() -> [Instruction; 6] {
     [
         Instruction::StopKubelet,
         Instruction::End(&["kube-controller-manager", "kube-scheduler"], SECONDS_OTHERS),
-        Instruction::End(&["kube-apiserver"], SECONDS_API_SERVER),
+        Instruction::End(&["kube-apiserver"], grace::SECONDS),
         Instruction::AwaitPeers,
         Instruction::HandOverEtcd,
         Instruction::End(&["etcd"], SECONDS_ETCD),

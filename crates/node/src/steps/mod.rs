@@ -8,6 +8,7 @@ use crate::instruction::{Gate, Group, Instruction};
 use crate::journal::Journal;
 
 pub mod config;
+pub mod grace;
 pub mod kubeadm;
 pub mod runtime;
 pub mod stage;

@@ -139,6 +139,74 @@ fn the_conservative_way_is_taken_with_its_reason_where_swift_does_not_fit() {
     }
 }
 
+/// How long the API server goes on that kubeadm replaces, and for how long nobody serves here.
+fn replaced(attempt: &mut Attempt) -> (SignedDuration, SignedDuration) {
+    let now = attempt.host.now();
+    attempt
+        .engine
+        .begin(&mut attempt.host, &attempt.plan, steps::KUBEADM, now)
+        .unwrap();
+    let old = attempt.host.process("kube-apiserver").unwrap().unwrap();
+    let mut told = None;
+    let mut ended = None;
+    for _ in 0..2_000 {
+        attempt.turn();
+        attempt.pass(Duration::from_millis(500));
+        let (now, listens) = (attempt.host.now(), attempt.host.takes_connections().unwrap());
+        if !listens {
+            told.get_or_insert(now);
+        }
+        if !attempt.host.lives(&old).unwrap() {
+            ended.get_or_insert(now);
+        }
+        if let (Some(told), Some(ended), true) = (told, ended, listens) {
+            return (ended.duration_since(told), now.duration_since(told));
+        }
+    }
+    panic!("it is never replaced; the journal:\n{}", attempt.journal());
+}
+
+#[test]
+fn an_api_server_that_kubeadm_replaces_gets_as_long_as_it_needs_and_its_successor_all_it_wants() {
+    let alone = Case {
+        method: Some(ControlPlaneMethod::Conservative),
+        ..SINGLE
+    };
+    for case in [FIRST_SLOW, OTHER_SLOW, alone] {
+        let mut attempt = Attempt::new(case);
+        for step in [steps::STAGE, steps::STAND_ASIDE, steps::CONTAINERD, steps::CNI] {
+            attempt.step_patiently(step);
+        }
+        let (went_on, away) = replaced(&mut attempt);
+        // It needs some seconds for what it has begun, and would wait 30 for its watches.
+        assert!((4..=6).contains(&went_on.as_secs()), "{case:?} {went_on:?}");
+        // The next one takes no connections for 5 seconds: it is not the one that was marked.
+        assert!(away.as_secs() <= 12, "{case:?} {away:?}");
+        let serves = attempt.host.process("kube-apiserver").unwrap();
+        let ended = attempt.step(steps::KUBEADM);
+        assert_eq!(outcome(&ended), (exit::DONE, StepOutcome::Done), "{ended:?}");
+        assert_eq!(attempt.host.process("kube-apiserver").unwrap(), serves, "{case:?}");
+        assert_eq!(attempt.upgrade().0, exit::DONE);
+        attempt.assert_at_target(case);
+    }
+}
+
+#[test]
+fn an_api_server_that_still_takes_connections_is_left_alone() {
+    let mut attempt = Attempt::new(OTHER_SLOW);
+    for step in [steps::STAGE, steps::STAND_ASIDE, steps::CONTAINERD, steps::CNI] {
+        attempt.step_patiently(step);
+    }
+    // It is told nothing: kubeadm waits for something else.
+    attempt.host.faults.kubeadm_failures = 1;
+    let serves = attempt.host.process("kube-apiserver").unwrap();
+    let ended = attempt.step(steps::KUBEADM);
+    assert_eq!(outcome(&ended), (exit::LATER, StepOutcome::Later), "{ended:?}");
+    assert_eq!(attempt.host.process("kube-apiserver").unwrap(), serves);
+    assert_eq!(attempt.upgrade().0, exit::DONE);
+    attempt.assert_at_target(OTHER_SLOW);
+}
+
 #[test]
 fn nothing_is_touched_on_a_control_plane_while_clients_could_reach_it() {
     for case in [FIRST, OTHER, FIRST_SLOW, OTHER_SLOW] {

@@ -1,7 +1,6 @@
 //! What a machine does not begin with: one that does not fit, a bundle nobody vouches for, a journal that was damaged.
 
 use super::*;
-use afloat_node::host::Host as _;
 use afloat_node::signature::PublicKey;
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 
