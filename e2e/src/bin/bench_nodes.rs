@@ -71,6 +71,9 @@ struct Outcome {
     worker: f64,
     sent: u64,
     lost: u64,
+    /// Put off by an API server that ended, and answered by another one.
+    #[serde(default)]
+    put_off: u64,
     pages_lost: u64,
 }
 
@@ -94,6 +97,7 @@ impl Outcome {
             machines,
             sent: counts.sent(),
             lost: counts.failed(),
+            put_off: counts.put_off(),
             pages_lost: counts.pages_failed(),
         }
     }
@@ -139,8 +143,8 @@ fn by_afloat(spec: &Spec, to: &str, way: Way) -> Result<Outcome, Error> {
 /// The table, and what missed its bar.
 fn judged(outcomes: &[Outcome]) -> (String, Vec<String>) {
     let mut table = format!(
-        "{:<13} {:>8} {:>14} {:>6} {:>8} {:>9} {:>6} {:>8} {:>5} {:>6}\n",
-        "WAY", "AHEAD", "CONTROL PLANE", "RATIO", "WORKER", "WHOLE", "RATIO", "REQUESTS", "LOST", "PAGES"
+        "{:<13} {:>8} {:>14} {:>6} {:>8} {:>9} {:>6} {:>8} {:>5} {:>7} {:>6}\n",
+        "WAY", "AHEAD", "CONTROL PLANE", "RATIO", "WORKER", "WHOLE", "RATIO", "REQUESTS", "LOST", "PUT-OFF", "PAGES"
     );
     let mut missed = Vec::new();
     let Some(base) = outcomes.first() else {
@@ -150,7 +154,7 @@ fn judged(outcomes: &[Outcome]) -> (String, Vec<String>) {
         let plane = one.control_plane / base.control_plane;
         let whole = one.whole / base.whole;
         let row = format!(
-            "{:<13} {:>7.1}s {:>13.1}s {plane:>6.2} {:>7.1}s {:>8.1}s {whole:>6.2} {:>8} {:>5} {:>6}\n",
+            "{:<13} {:>7.1}s {:>13.1}s {plane:>6.2} {:>7.1}s {:>8.1}s {whole:>6.2} {:>8} {:>5} {:>7} {:>6}\n",
             one.way.to_string(),
             one.ahead,
             one.control_plane,
@@ -158,6 +162,7 @@ fn judged(outcomes: &[Outcome]) -> (String, Vec<String>) {
             one.whole,
             one.sent,
             one.lost,
+            one.put_off,
             one.pages_lost
         );
         table.push_str(&row);

@@ -43,6 +43,8 @@ pub enum Kind {
 pub struct Count {
     pub sent: u64,
     pub failed: u64,
+    /// Answered by another server, after one that ended had asked to come again.
+    pub put_off: u64,
     /// Answered, but after more than a second.
     pub slow: u64,
     pub longest_milliseconds: u64,
@@ -67,6 +69,11 @@ impl Counts {
         self.sum(|kind, count| if kind == Kind::Page { count.failed } else { 0 })
     }
 
+    /// Requests that a server put off as it ended; they were answered by another one.
+    pub fn put_off(&self) -> u64 {
+        self.sum(|_, count| count.put_off)
+    }
+
     pub fn sent(&self) -> u64 {
         self.sum(|_, count| count.sent)
     }
@@ -83,16 +90,16 @@ impl fmt::Display for Counts {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             out,
-            "{:<22} {:<6} {:>7} {:>7} {:>5} {:>5} {:>10}",
-            "from", "kind", "sent", "failed", "slow", "away", "longest"
+            "{:<22} {:<6} {:>7} {:>7} {:>7} {:>5} {:>5} {:>10}",
+            "from", "kind", "sent", "failed", "put off", "slow", "away", "longest"
         )?;
         for (place, kinds) in &self.0 {
             for (kind, count) in kinds {
                 let kind = format!("{kind:?}").to_lowercase();
                 writeln!(
                     out,
-                    "{place:<22} {kind:<6} {:>7} {:>7} {:>5} {:>5} {:>7} ms",
-                    count.sent, count.failed, count.slow, count.away, count.longest_milliseconds
+                    "{place:<22} {kind:<6} {:>7} {:>7} {:>7} {:>5} {:>5} {:>7} ms",
+                    count.sent, count.failed, count.put_off, count.slow, count.away, count.longest_milliseconds
                 )?;
                 for failure in &count.failures {
                     writeln!(out, "    {failure}")?;

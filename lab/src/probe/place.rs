@@ -16,7 +16,7 @@ use tokio::{task::JoinSet, time::MissedTickBehavior};
 
 use super::{
     Kind, Load, Shared,
-    request::{Identity, Target},
+    request::{Answered, Identity, Target},
 };
 use crate::{Error, Machine, network};
 
@@ -114,7 +114,11 @@ impl Place {
         while !self.stop.load(Ordering::Relaxed) {
             let asked = Instant::now();
             let opened = target.open().await;
-            let answer = opened.as_ref().map(|_| asked.elapsed()).map_err(Clone::clone);
+            let answered = Answered {
+                took: asked.elapsed(),
+                put_off: false,
+            };
+            let answer = opened.as_ref().map(|_| answered).map_err(Clone::clone);
             self.count(started, Ok((Kind::Watch, asked, answer)));
             match opened {
                 Ok(stream) => stream.until_it_ends().await,
@@ -204,8 +208,9 @@ impl Place {
             count.sent += 1;
             match answer {
                 Ok(answered) => {
-                    count.slow += u64::from(answered > SLOW);
-                    let milliseconds = u64::try_from(answered.as_millis()).unwrap_or(u64::MAX);
+                    count.put_off += u64::from(answered.put_off);
+                    count.slow += u64::from(answered.took > SLOW);
+                    let milliseconds = u64::try_from(answered.took.as_millis()).unwrap_or(u64::MAX);
                     count.longest_milliseconds = count.longest_milliseconds.max(milliseconds);
                 }
                 Err(why) => {
@@ -227,7 +232,7 @@ impl Place {
     }
 }
 
-type Answer = Result<Duration, String>;
+type Answer = Result<Answered, String>;
 
 /// A path under /proc may come to mean another process, and a network of the lab is a plain file.
 fn same_network(path: &Path, identity: &Path) -> bool {

@@ -1,5 +1,6 @@
 //! One request as a prober sends it, with a bound on all of it. A kept connection that the server has closed is opened once more before the
-//! request counts as failed, as every HTTP client does with a read.
+//! request counts as failed, as every HTTP client does with a read; and one on which an API server that ends asks to come again is sent
+//! again when it says, as every client of Kubernetes does.
 
 use std::{
     cell::RefCell,
@@ -133,17 +134,22 @@ impl Target {
     }
 
     /// One request; how long it took, or why it failed.
-    pub(super) async fn ask(&self) -> Result<Duration, String> {
+    pub(super) async fn ask(&self) -> Result<Answered, String> {
         let started = Instant::now();
         match tokio::time::timeout(PATIENCE, self.attempt()).await {
-            Ok(Ok(())) => Ok(started.elapsed()),
+            Ok(Ok(put_off)) => Ok(Answered {
+                took: started.elapsed(),
+                put_off,
+            }),
             Ok(Err(why)) => Err(why),
             Err(_) => Err(format!("no answer within {}s", PATIENCE.as_secs())),
         }
     }
 
-    async fn attempt(&self) -> Result<(), String> {
-        // A connection may be found closed only once per request.
+    /// Whether it was asked to come again first.
+    async fn attempt(&self) -> Result<bool, String> {
+        let mut put_off = false;
+        // A connection may be found closed, or about to be, only once per request.
         let kept = if self.kind == Kind::Kept {
             self.idle.borrow_mut().pop()
         } else {
@@ -154,11 +160,16 @@ impl Target {
         {
             match self.send(connection).await {
                 Err(Failure::Unanswered(_)) => {}
-                other => return other.map_err(Failure::into_words),
+                Err(Failure::PutOff(after, _)) => {
+                    put_off = true;
+                    tokio::time::sleep(after).await;
+                }
+                other => return other.map(|()| false).map_err(Failure::into_words),
             }
         }
         let connection = self.connect().await?;
-        self.send(connection).await.map_err(Failure::into_words)
+        let sent = self.send(connection).await;
+        sent.map(|()| put_off).map_err(Failure::into_words)
     }
 
     async fn connect(&self) -> Result<Connection, String> {
@@ -212,6 +223,11 @@ impl Target {
             .headers()
             .get("connection")
             .is_some_and(|value| value == "close");
+        let again = response
+            .headers()
+            .get("retry-after")
+            .and_then(|value| value.to_str().ok());
+        let again = again.and_then(|seconds| seconds.parse().ok()).map(Duration::from_secs);
         let body = response
             .into_body()
             .collect()
@@ -220,7 +236,11 @@ impl Target {
             .to_bytes();
         if !status.is_success() {
             let said = String::from_utf8_lossy(&body[..body.len().min(200)]).into_owned();
-            return Err(Failure::Refused(format!("{status}: {said}")));
+            let why = format!("{status}: {said}");
+            return Err(match again {
+                Some(after) => Failure::PutOff(after, why),
+                None => Failure::Refused(why),
+            });
         }
         if self.kind == Kind::Kept && !closing {
             self.idle.borrow_mut().push(connection);
@@ -275,9 +295,19 @@ impl Watch {
     }
 }
 
+/// A request that went well.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Answered {
+    pub(super) took: Duration,
+    /// It had to be sent twice: the first server said so.
+    pub(super) put_off: bool,
+}
+
 enum Failure {
     /// The connection ended before an answer began.
     Unanswered(String),
+    /// Nothing was done with it, and it may be sent again after this time.
+    PutOff(Duration, String),
     Refused(String),
 }
 
@@ -285,7 +315,7 @@ impl Failure {
     fn into_words(self) -> String {
         match self {
             Self::Unanswered(why) => format!("the connection ended before an answer: {why}"),
-            Self::Refused(why) => why,
+            Self::PutOff(_, why) | Self::Refused(why) => why,
         }
     }
 }
@@ -328,7 +358,8 @@ mod tests {
         address
     }
 
-    fn asked(target: &Target, times: usize) -> Vec<Result<(), String>> {
+    /// Of each request: whether it was put off, or why it failed.
+    fn asked(target: &Target, times: usize) -> Vec<Result<bool, String>> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -336,7 +367,7 @@ mod tests {
         tokio::task::LocalSet::new().block_on(&runtime, async {
             let mut answers = Vec::new();
             for _ in 0..times {
-                answers.push(target.ask().await.map(|_| ()));
+                answers.push(target.ask().await.map(|answered| answered.put_off));
                 tokio::time::sleep(Duration::from_millis(30)).await;
             }
             answers
@@ -351,12 +382,28 @@ mod tests {
     }
 
     const FINE: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+    const ENDS: &str = "HTTP/1.1 503 Service Unavailable\r\nretry-after: 0\r\ncontent-length: 0\r\n\r\n";
     const BUSY: &str = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n";
 
     #[test]
     fn a_kept_connection_that_was_closed_is_opened_again() {
         let target = plain(Kind::Kept, &server(vec![vec![FINE, FINE], vec![FINE]]));
-        assert_eq!(asked(&target, 3), [Ok(()), Ok(()), Ok(())]);
+        assert_eq!(asked(&target, 3), [Ok(false), Ok(false), Ok(false)]);
+    }
+
+    #[test]
+    fn a_kept_connection_whose_server_ends_is_left_for_another_one_as_it_says() {
+        let target = plain(
+            Kind::Kept,
+            &server(vec![vec![FINE, ENDS], vec![FINE, ENDS], vec![ENDS]]),
+        );
+        let answers = asked(&target, 3);
+        assert_eq!(answers[..2], [Ok(false), Ok(true)]);
+        // Twice is more than the end of one server.
+        assert!(answers[2].as_ref().is_err_and(|why| why.contains("503")), "{answers:?}");
+        // A new connection must not get there at all.
+        let new = asked(&plain(Kind::Read, &server(vec![vec![ENDS]])), 1);
+        assert!(new[0].is_err(), "{new:?}");
     }
 
     #[test]
