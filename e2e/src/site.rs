@@ -30,11 +30,18 @@ pub struct Site {
     pub lab: Lab,
     afloat: PathBuf,
     to: String,
+    /// Every version in the bundle: the target, and those on the way to it.
+    versions: Vec<String>,
 }
 
 impl Site {
     /// Brings up the machines, makes and pushes the bundle of `to`, and installs Afloat.
     pub fn up(spec: &Spec, to: &str) -> Result<Self, Error> {
+        Self::up_through(spec, &[], to)
+    }
+
+    /// The same with what there is of earlier minors in the bundle, for a target that is more than one away.
+    pub fn up_through(spec: &Spec, through: &[&str], to: &str) -> Result<Self, Error> {
         let afloat = std::env::var_os("AFLOAT_STATIC")
             .map(PathBuf::from)
             .filter(|path| path.is_file());
@@ -43,6 +50,11 @@ impl Site {
             lab: Lab::up(spec)?,
             afloat,
             to: to.to_owned(),
+            versions: through
+                .iter()
+                .chain([&to])
+                .map(|version| (*version).to_owned())
+                .collect(),
         };
         site.apply_manifests()?;
         let image = site.publish()?;
@@ -53,6 +65,7 @@ impl Site {
     /// From now on it goes to another version: the next bundle is made with the same key and published as the first was.
     pub fn publish_next(&mut self, to: &str) -> Result<(), Error> {
         to.clone_into(&mut self.to);
+        self.versions = vec![to.to_owned()];
         self.push_bundle().map(drop)
     }
 
@@ -75,7 +88,8 @@ impl Site {
     fn push_bundle(&self) -> Result<String, Error> {
         let folder = self.bundle_folder();
         let parts = folder.join("parts");
-        write_parts(&Release::of(&self.to)?, &parts, &Progress::new(true))?;
+        let releases = self.versions.iter().map(|version| Release::of(version));
+        write_parts(&releases.collect::<Result<Vec<_>, _>>()?, &parts, &Progress::new(true))?;
         let text = |path: &Path| path.display().to_string();
         let (layout, key) = (text(&folder.join("layout")), text(&folder.join("release")));
         let (private, public) = (format!("{key}.key"), format!("{key}.pub"));

@@ -173,7 +173,7 @@ fn run(arguments: Arguments) -> Result<ExitCode, Error> {
             show(&format!("{}{went}", went.requests));
             write_json(json.as_deref(), &went)?;
         }
-        Command::Parts { version, to } => write_parts(&Release::of(&version)?, &to, &Progress::new(false))?,
+        Command::Parts { version, to } => write_parts(&[Release::of(&version)?], &to, &Progress::new(false))?,
         Command::Reboot { machine } => Lab::find(&name)?.machine(&machine)?.reboot()?,
         Command::Off { machine } => Lab::find(&name)?.machine(&machine)?.kill_power()?,
         Command::On { machine } => Lab::find(&name)?.machine(&machine)?.start()?,

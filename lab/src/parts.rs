@@ -1,4 +1,4 @@
-//! The files of a release in one folder, laid out as `afloat bundle create --from` takes them: `kubernetes/VERSION/`, `containerd/`, `cni/`
+//! The files of releases in one folder, laid out as `afloat bundle create --from` takes them: `kubernetes/VERSION/`, `containerd/`, `cni/`
 //! and `images/`. What a bundle makes of them is the bundle's business.
 
 use std::{fs, io::BufWriter, path::Path};
@@ -10,26 +10,31 @@ use crate::{
     template,
 };
 
-/// Writes the files of a release into a folder, which is replaced.
-pub fn write_parts(release: &Release, folder: &Path, progress: &Progress) -> Result<(), Error> {
+/// Writes the files of releases into a folder, which is replaced. The later ones have the last word on what there is only one of: runtime and
+/// CNI plugins.
+pub fn write_parts(releases: &[Release], folder: &Path, progress: &Progress) -> Result<(), Error> {
     let home = Home::find()?;
     checks::able(&home, 0)?;
     let _lock = home.lock()?;
     shell::remove_folder(folder)?;
-    for binary in release.binaries()? {
-        let name = binary.to.rsplit('/').next().unwrap_or_default();
-        let to = folder.join(place_of(binary.to, release.version)).join(name);
-        make_folder(to.parent().unwrap_or(folder))?;
-        fs::copy(&binary.from, &to).map_err(Error::file(&to))?;
+    for release in releases {
+        for binary in release.binaries()? {
+            let name = binary.to.rsplit('/').next().unwrap_or_default();
+            let to = folder.join(place_of(binary.to, release.version)).join(name);
+            make_folder(to.parent().unwrap_or(folder))?;
+            fs::copy(&binary.from, &to).map_err(Error::file(&to))?;
+        }
     }
     let debian = template::debian(&home, progress)?;
     let store = template::image_store(&home);
     let images = folder.join("images");
     make_folder(&images)?;
-    for image in template::images_of_release(&home, release, &debian)? {
-        let path = images.join(format!("{}.tar", file_name(&image.reference)));
-        let mut out = BufWriter::new(fs::File::create(&path).map_err(Error::file(&path))?);
-        store.export(&[image], &mut out).map_err(Error::file(&path))?;
+    for release in releases {
+        for image in template::images_of_release(&home, release, &debian)? {
+            let path = images.join(format!("{}.tar", file_name(&image.reference)));
+            let mut out = BufWriter::new(fs::File::create(&path).map_err(Error::file(&path))?);
+            store.export(&[image], &mut out).map_err(Error::file(&path))?;
+        }
     }
     Ok(())
 }

@@ -23,6 +23,15 @@ pub struct Release {
 
 const RELEASES: &[Release] = &[
     Release {
+        version: "v1.34.4",
+        line: "1.34",
+        etcd: ("3.6.5-0", "3.6.5"),
+        coredns: ("v1.12.1", "1.12"),
+        pause: "3.10.1",
+        containerd: "2.2",
+        runc: "1.4",
+    },
+    Release {
         version: "v1.35.4",
         line: "1.35",
         etcd: ("3.6.6-0", "3.6.6"),

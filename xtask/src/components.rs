@@ -16,8 +16,8 @@ use anyhow::{Context, Result, bail};
 pub struct Arguments {
     /// What to build, such as kubelet or kubelet@1.35; a whole set when none is named
     names: Vec<String>,
-    /// Which set: what `make test` needs, also what the lab's machines run, or a patch release between their versions too
-    #[arg(long, value_name = "SET", default_value = "tests", value_parser = ["tests", "lab", "patch"])]
+    /// Which set: what `make test` needs, also what the lab's machines run, or a patch release between their versions too, or the minor before them too
+    #[arg(long, value_name = "SET", default_value = "tests", value_parser = ["tests", "lab", "patch", "earlier"])]
     set: String,
     /// Say what there is and what is built, and build nothing
     #[arg(long)]
@@ -35,6 +35,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let chosen: Vec<&Component> = if arguments.names.is_empty() {
         Component::of_set(match arguments.set.as_str() {
             "patch" => Set::Patch,
+            "earlier" => Set::Earlier,
             "lab" => Set::Lab,
             _ => Set::Tests,
         })

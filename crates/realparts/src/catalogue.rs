@@ -19,7 +19,10 @@ use crate::{
 impl Component {
     /// The components of a set, in the order in which they are built.
     pub fn of_set(set: Set) -> Vec<&'static Self> {
-        CATALOGUE.iter().filter(|component| component.set <= set).collect()
+        CATALOGUE
+            .iter()
+            .filter(|component| set.includes(component.set))
+            .collect()
     }
 
     /// `kubelet` is the newest line of it, `kubelet@1.35` another one.
@@ -285,7 +288,7 @@ mod tests {
 
     #[test]
     fn every_component_has_a_version_from_its_wrapper() {
-        for component in Component::of_set(Set::Patch) {
+        for component in CATALOGUE {
             let recipe = component.recipe().unwrap();
             assert!(
                 recipe.version.starts_with('v'),
@@ -335,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn each_set_is_a_part_of_the_next() {
+    fn each_set_is_what_is_needed_and_no_more() {
         let names = |set| {
             Component::of_set(set)
                 .iter()
@@ -347,12 +350,19 @@ mod tests {
             tests.contains(&"etcd@3.6".to_owned()) && !tests.contains(&"kubelet@1.36".to_owned()),
             "{tests:?}"
         );
-        let (lab, all) = (names(Set::Lab), names(Set::Patch));
-        assert!(lab.starts_with(&tests) && all.starts_with(&lab), "{all:?}");
-        assert!(
-            all.contains(&"kubelet@1.36.1".to_owned()) && !lab.contains(&"kubelet@1.36.1".to_owned()),
-            "{lab:?}"
-        );
+        let lab = names(Set::Lab);
+        assert!(lab.starts_with(&tests), "{lab:?}");
+        for (set, own, others) in [
+            (Set::Patch, "kubelet@1.36.1", "kubelet@1.34"),
+            (Set::Earlier, "kubelet@1.34", "kubelet@1.36.1"),
+        ] {
+            let all = names(set);
+            assert!(all.starts_with(&lab) && all.contains(&own.to_owned()), "{all:?}");
+            assert!(
+                !lab.contains(&own.to_owned()) && !all.contains(&others.to_owned()),
+                "{all:?}"
+            );
+        }
     }
 
     #[test]

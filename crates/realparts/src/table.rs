@@ -8,8 +8,17 @@ pub enum Set {
     Tests,
     /// The lab: whole machines, at two versions to upgrade between, and what tests need.
     Lab,
-    /// The lab with a patch release between the two versions. Asking for it means everything.
+    /// The lab with a patch release between the two versions.
     Patch,
+    /// The lab with the minor before its two versions.
+    Earlier,
+}
+
+impl Set {
+    /// Whether what belongs to the other one is needed for this one too.
+    pub(crate) fn includes(self, other: Self) -> bool {
+        self == other || other <= Self::Lab && other < self
+    }
 }
 
 /// How the version gets into the binary.
@@ -84,6 +93,10 @@ const fn k1361(name: &'static str, package: &'static str) -> Component {
     kubernetes(Set::Patch, name, "1.36.1", "kubernetes-1.36.1", package)
 }
 
+const fn k134(name: &'static str, package: &'static str) -> Component {
+    kubernetes(Set::Earlier, name, "1.34", "kubernetes-1.34", package)
+}
+
 const fn etcd(set: Set, line: &'static str, wrapper: &'static str) -> Component {
     Component {
         set,
@@ -117,8 +130,11 @@ const fn cni(name: &'static str, package: &'static str) -> Component {
     }
 }
 
-const fn coredns(line: &'static str, wrapper: &'static str) -> Component {
-    stock("coredns", line, wrapper, "github.com/coredns/coredns")
+const fn coredns(set: Set, line: &'static str, wrapper: &'static str) -> Component {
+    Component {
+        set,
+        ..stock("coredns", line, wrapper, "github.com/coredns/coredns")
+    }
 }
 
 const CONTAINERD: &str = "github.com/containerd/containerd/v2/cmd/containerd";
@@ -154,7 +170,7 @@ pub(crate) const CATALOGUE: &[Component] = &[
         "github.com/containernetworking/plugins/plugins/ipam/host-local",
     ),
     cni("portmap", "github.com/containernetworking/plugins/plugins/meta/portmap"),
-    coredns("1.14", "coredns-1.14"),
+    coredns(Set::Lab, "1.14", "coredns-1.14"),
     k135("kubelet", "k8s.io/kubernetes/cmd/kubelet"),
     k135("kubeadm", "k8s.io/kubernetes/cmd/kubeadm"),
     k135("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
@@ -170,7 +186,7 @@ pub(crate) const CATALOGUE: &[Component] = &[
     containerd("containerd-shim-runc-v2", "2.2", "containerd-2.2", SHIM),
     containerd("ctr", "2.2", "containerd-2.2", CTR),
     runc("1.4", "runc-1.4"),
-    coredns("1.13", "coredns-1.13"),
+    coredns(Set::Lab, "1.13", "coredns-1.13"),
     // The rest of 1.36.1 is as 1.36.3 has it.
     k1361("kubelet", "k8s.io/kubernetes/cmd/kubelet"),
     k1361("kubeadm", "k8s.io/kubernetes/cmd/kubeadm"),
@@ -182,4 +198,17 @@ pub(crate) const CATALOGUE: &[Component] = &[
     ),
     k1361("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"),
     k1361("kube-proxy", "k8s.io/kubernetes/cmd/kube-proxy"),
+    // What 1.34.4 asks for; it runs with the containerd and runc of 1.35.4.
+    k134("kubelet", "k8s.io/kubernetes/cmd/kubelet"),
+    k134("kubeadm", "k8s.io/kubernetes/cmd/kubeadm"),
+    k134("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
+    k134("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
+    k134(
+        "kube-controller-manager",
+        "k8s.io/kubernetes/cmd/kube-controller-manager",
+    ),
+    k134("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"),
+    k134("kube-proxy", "k8s.io/kubernetes/cmd/kube-proxy"),
+    etcd(Set::Earlier, "3.6.5", "etcd-3.6.5"),
+    coredns(Set::Earlier, "1.12", "coredns-1.12"),
 ];
