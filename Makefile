@@ -124,10 +124,13 @@ conformance: ## Compare the embedded API server with the real one (ARGS="--seque
 generate: ## Write the CRDs and the reference docs from the types
 	cargo xtask generate
 
-bench: ## Measure the embedded API server and the core's decisions (2 minutes; tables, and JSON in target/bench.json)
-	@tools/ensure cargo cc
+bench: ## Measure the embedded API server, the core's decisions, and whole upgrades of 10 to 5,000 nodes, also on a real API server (long; BENCH="--most 100" for small clusters only; tables, and JSON in target/bench.json)
+	@tools/ensure cargo cc go setpriv
+	cargo xtask components
 	cargo run --profile dist --package afloat-conformance --bin bench -- $(ARGS)
 	cargo run --profile dist --package afloat-sim --bin decisions
+	cargo build --profile dist --package afloat-cli
+	cargo run --profile dist --package afloat-bench -- --afloat "$(or $(CARGO_TARGET_DIR),target)/dist/afloat" $(BENCH)
 
 sim: ## Try to break simulated upgrades by seed (SEEDS=10000, or one again with its trace: SEED=7 SCENARIO=ha; ARGS="--systematic")
 	@tools/ensure cargo cc
