@@ -11,7 +11,7 @@ use crate::view::{Change, View};
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
-use serde_json::Value;
+use kube::core::TypeMeta;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ struct Seat {
 struct Finished {
     seat: usize,
     item: ObjectRef,
-    answers: Vec<(Request, Result<Value, Failure>)>,
+    answers: Vec<(Request, Result<String, Failure>)>,
 }
 
 /// The actors of a process and all they know.
@@ -158,7 +158,7 @@ impl Driver {
         let mut changes = Vec::new();
         for (request, answer) in answers {
             match answer {
-                Ok(answer) => changes.extend(take_in(&mut self.view, &request, answer)),
+                Ok(answer) => changes.extend(take_in(&mut self.view, &request, &answer)),
                 Err(refusal) if !request.best_effort => {
                     tracing::debug!(path = request.path(), %refusal, "request refused");
                     failure = Some(refusal);
@@ -204,12 +204,13 @@ async fn carry_out(client: kube::Client, seat: usize, item: ObjectRef, mut reque
 }
 
 /// Takes the answer to an own write into the view, so that the next decision knows of it.
-fn take_in(view: &mut View, request: &Request, answer: Value) -> Option<Change> {
+fn take_in(view: &mut View, request: &Request, answer: &str) -> Option<Change> {
     let target = request.target()?;
     let (_, kind) = target.kind.type_meta();
-    let is_object = answer["kind"] == kind;
+    // That to a binding, and to most deletions, is not the object.
+    let is_object = serde_json::from_str::<TypeMeta>(answer).is_ok_and(|answer| answer.kind == kind);
     if request.verb == Verb::Delete {
-        let parsed = is_object.then(|| target.kind.parse(answer)).flatten();
+        let parsed = is_object.then(|| target.kind.read(answer)).flatten();
         if let Some(object) = parsed.filter(lingers) {
             return view.apply(object);
         }
@@ -217,7 +218,7 @@ fn take_in(view: &mut View, request: &Request, answer: Value) -> Option<Change> 
         return view.remove(&target, gone);
     }
     let object = if is_object {
-        target.kind.parse(answer)?
+        target.kind.read(answer)?
     } else {
         return None;
     };

@@ -5,6 +5,7 @@ use crate::object::{Held, Kind, Object, ObjectRef};
 use crate::view::{Change, View};
 use afloat_core::hci::view::HciKind;
 use afloat_operator::snapshot::hci::served;
+use afloat_operator::snapshot::lean::Lean;
 use futures::StreamExt as _;
 use k8s_openapi::api::{
     apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet},
@@ -94,32 +95,34 @@ where
 }
 
 async fn follow_hci(kind: HciKind, client: kube::Client, sender: mpsc::Sender<News>) {
-    let api = kube::Api::<DynamicObject>::all_with(client, &served(kind).resource);
+    let api = kube::Api::<Lean<DynamicObject>>::all_with(client, &served(kind).resource);
     let hold = |object: DynamicObject| Object::Hci(kind, Arc::new(object));
     forward(Kind::Hci(kind), api, hold, sender).await;
 }
 
-async fn forward<K>(kind: Kind, api: kube::Api<K>, hold: impl Fn(K) -> Object, sender: mpsc::Sender<News>)
+async fn forward<K>(kind: Kind, api: kube::Api<Lean<K>>, hold: impl Fn(K) -> Object, sender: mpsc::Sender<News>)
 where
     K: kube::Resource + DeserializeOwned + Clone + Debug + Send + 'static,
 {
     let stream = watcher(api, watcher::Config::default()).default_backoff();
     let mut stream = std::pin::pin!(stream);
     while let Some(event) = stream.next().await {
+        let read = |object: Lean<K>| object.read().map(&hold);
         let news = match event {
-            Ok(watcher::Event::Init) => News::Listing(kind),
-            Ok(watcher::Event::InitApply(object)) => News::Seen {
-                object: hold(object),
-                listed: true,
-            },
-            Ok(watcher::Event::InitDone) => News::Listed(kind),
-            Ok(watcher::Event::Apply(object)) => News::Seen {
-                object: hold(object),
-                listed: false,
-            },
-            Ok(watcher::Event::Delete(object)) => News::Gone(hold(object)),
+            Ok(watcher::Event::Init) => Ok(News::Listing(kind)),
+            Ok(watcher::Event::InitApply(object)) => read(object).map(|object| News::Seen { object, listed: true }),
+            Ok(watcher::Event::InitDone) => Ok(News::Listed(kind)),
+            Ok(watcher::Event::Apply(object)) => read(object).map(|object| News::Seen { object, listed: false }),
+            Ok(watcher::Event::Delete(object)) => read(object).map(News::Gone),
             Err(error) => {
                 tracing::debug!(?kind, %error, "watch interrupted, it starts again by itself");
+                continue;
+            }
+        };
+        let news = match news {
+            Ok(news) => news,
+            Err(problem) => {
+                tracing::warn!(?kind, %problem, "an object is left out");
                 continue;
             }
         };

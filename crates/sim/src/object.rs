@@ -4,6 +4,7 @@
 use crate::request::Resource;
 use afloat_core::hci::view::HciKind;
 use afloat_operator::snapshot::hci::names;
+use afloat_operator::snapshot::lean::without_managers;
 use k8s_openapi::api::{
     apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet},
     batch::v1::Job,
@@ -113,6 +114,15 @@ macro_rules! kinds {
                 match self {
                     $(Kind::$kind => serde_json::from_value(value).ok().map(|o| Object::$kind(Arc::new(o))),)*
                     Kind::Hci(kind) => serde_json::from_value(value).ok().map(|o| Object::Hci(kind, Arc::new(o))),
+                }
+            }
+
+            /// The same from its text.
+            pub fn read(self, text: &str) -> Option<Object> {
+                let text = &without_managers(text);
+                match self {
+                    $(Kind::$kind => serde_json::from_str(text).ok().map(|o| Object::$kind(Arc::new(o))),)*
+                    Kind::Hci(kind) => serde_json::from_str(text).ok().map(|o| Object::Hci(kind, Arc::new(o))),
                 }
             }
         }

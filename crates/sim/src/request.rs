@@ -220,9 +220,9 @@ impl Request {
             .map_err(Failure::local)
     }
 
-    /// Sends it. The answer is the object, a `Status`, or the server's refusal.
-    pub async fn send(&self, client: &kube::Client) -> Result<Value, Failure> {
-        client.request::<Value>(self.http()?).await.map_err(Failure::from)
+    /// Sends it. The answer is the text of the object or of a `Status`, or the server's refusal.
+    pub async fn send(&self, client: &kube::Client) -> Result<String, Failure> {
+        client.request_text(self.http()?).await.map_err(Failure::from)
     }
 }
 

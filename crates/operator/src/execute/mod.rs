@@ -20,6 +20,7 @@ pub use request::{Request, Verb};
 
 use crate::clients::{CallError, Clients, bounded};
 use crate::metrics::Metrics;
+use crate::snapshot::lean::without_managers;
 use crate::snapshot::raw::{RawDeployment, RawLease, RawNode, RawPod};
 use crate::snapshot::{Kind, Object, Unreadable, reduce};
 use crate::status::FIELD_MANAGER;
@@ -329,7 +330,8 @@ fn same_upgrade(request: &Request, there: &str) -> bool {
 }
 
 fn parsed<T: DeserializeOwned>(body: &str) -> Result<T, Cause> {
-    serde_json::from_str(body).map_err(|error| Cause::NoAnswer(format!("the answer cannot be read: {error}")))
+    serde_json::from_str(&without_managers(body))
+        .map_err(|error| Cause::NoAnswer(format!("the answer cannot be read: {error}")))
 }
 
 fn written(request: &Request, body: &str) -> Result<Outcome, Cause> {

@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use afloat_api::{ClusterUpgrade, ControlPlaneKubeadmUpgrade, NodeKubeadmUpgrade, WorkersKubeadmUpgrade, names};
 use afloat_core::hci::view::HciKind;
 use futures::{Stream, StreamExt as _};
-use kube::core::{DeserializeGuard, DynamicObject, PartialObjectMeta};
+use kube::core::{DynamicObject, PartialObjectMeta};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
@@ -14,6 +14,7 @@ use strum::IntoEnumIterator as _;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use super::lean::Lean;
 use super::raw::RawPod;
 use super::{Kind, News, Object, Unreadable, hci, identity, reduce};
 
@@ -47,7 +48,7 @@ impl Feed {
             sender: sender.clone(),
             watches: JoinSet::new(),
         };
-        // Pods are many, and all that is decoded of them is optional: the detour of the guard would cost more than it brings.
+        // Pods are many, and all that is decoded of them is optional: their text need not be kept to name one that cannot be read.
         let pods: Api<RawPod> = Api::all(client.clone());
         starter.follow(Kind::Pod, pods, watcher::Config::default(), reduce::pod);
         starter.all(Kind::Node, reduce::node);
@@ -80,14 +81,21 @@ impl Feed {
             let mut config = watcher::Config::default();
             config.label_selector.clone_from(&served.labels);
             config.field_selector.clone_from(&served.fields);
+            let reduce = move |object: DynamicObject| {
+                let object = hci::reduce(kind, &object)?;
+                Ok(Object::Hci(Box::new(object)))
+            };
             if kind == HciKind::Plan {
                 // Secrets: what they hold is none of our business and is not even asked for.
                 let api = served.api::<PartialObjectMeta<DynamicObject>>(client);
-                let stream = watcher(api, config).map(|event| event.map(bare_event));
-                self.watches.spawn(forward(sender, kind, stream.default_backoff()));
+                let stream = watcher(api, config)
+                    .map(|event| event.map(bare_event))
+                    .default_backoff();
+                self.watches.spawn(forward(sender, Kind::Hci(kind), stream, reduce));
             } else {
-                let stream = watcher(served.api::<DynamicObject>(client), config);
-                self.watches.spawn(forward(sender, kind, stream.default_backoff()));
+                let stream = watcher(served.api::<Lean<DynamicObject>>(client), config).default_backoff();
+                self.watches
+                    .spawn(forward(sender, Kind::Hci(kind), stream, lean(reduce)));
             }
         }
     }
@@ -119,8 +127,8 @@ impl Starter {
     where
         K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + 'static,
     {
-        let api: Api<DeserializeGuard<K>> = Api::all(self.client.clone());
-        self.follow(kind, api, watcher::Config::default(), guarded(reduce));
+        let api: Api<Lean<K>> = Api::all(self.client.clone());
+        self.follow(kind, api, watcher::Config::default(), lean(reduce));
     }
 
     /// The one object of a name.
@@ -133,9 +141,9 @@ impl Starter {
             + Send
             + 'static,
     {
-        let api: Api<DeserializeGuard<K>> = Api::namespaced(self.client.clone(), namespace);
+        let api: Api<Lean<K>> = Api::namespaced(self.client.clone(), namespace);
         let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-        self.follow(kind, api, config, guarded(reduce));
+        self.follow(kind, api, config, lean(reduce));
     }
 
     fn follow<K>(
@@ -151,23 +159,13 @@ impl Starter {
             return;
         }
         let sender = self.sender.clone();
-        self.watches.spawn(async move {
-            let stream = watcher(api, config).default_backoff();
-            let mut stream = std::pin::pin!(stream);
-            while let Some(event) = stream.next().await {
-                if sender.send(news(kind, event, &reduce)).await.is_err() {
-                    return;
-                }
-            }
-        });
+        let stream = watcher(api, config).default_backoff();
+        self.watches.spawn(forward(sender, kind, stream, reduce));
     }
 }
 
-fn guarded<K: Resource>(reduce: Reduce<K>) -> impl Fn(DeserializeGuard<K>) -> Result<Object, Unreadable> {
-    move |guard| match guard.0 {
-        Ok(object) => reduce(object),
-        Err(invalid) => Err(Unreadable::new(&invalid.metadata, &invalid.error)),
-    }
+fn lean<K>(reduce: impl Fn(K) -> Result<Object, Unreadable>) -> impl Fn(Lean<K>) -> Result<Object, Unreadable> {
+    move |object| object.read().and_then(&reduce)
 }
 
 /// Metadata alone, as an object without anything else.
@@ -186,15 +184,15 @@ fn bare_event(event: watcher::Event<PartialObjectMeta<DynamicObject>>) -> watche
     }
 }
 
-async fn forward(
+async fn forward<K: Resource>(
     sender: mpsc::Sender<News>,
-    kind: HciKind,
-    stream: impl Stream<Item = Result<watcher::Event<DynamicObject>, watcher::Error>>,
+    kind: Kind,
+    stream: impl Stream<Item = Result<watcher::Event<K>, watcher::Error>>,
+    reduce: impl Fn(K) -> Result<Object, Unreadable>,
 ) {
-    let reduce = |object: DynamicObject| hci::reduce(kind, &object).map(|object| Object::Hci(Box::new(object)));
     let mut stream = std::pin::pin!(stream);
     while let Some(event) = stream.next().await {
-        if sender.send(news(Kind::Hci(kind), event, reduce)).await.is_err() {
+        if sender.send(news(kind, event, &reduce)).await.is_err() {
             return;
         }
     }

@@ -4,6 +4,7 @@
 pub mod feed;
 pub mod hci;
 mod keeper;
+pub mod lean;
 mod node;
 mod pod;
 mod quantity;
