@@ -33,6 +33,8 @@ pub struct Collector {
     places: BTreeMap<String, Place>,
     /// Who names an owner, by the owner's uid.
     dependents: BTreeMap<String, BTreeSet<String>>,
+    /// Whom each names as its owners: storage would have to read them out of the text of the object before.
+    owners: BTreeMap<String, Vec<String>>,
     /// Uids to look at in the next turn.
     dirty: BTreeSet<String>,
 }
@@ -63,6 +65,7 @@ impl Collector {
             seen: 0,
             places: BTreeMap::new(),
             dependents: BTreeMap::new(),
+            owners: BTreeMap::new(),
             dirty: BTreeSet::new(),
         }
     }
@@ -94,6 +97,10 @@ impl Collector {
         let server = self.server.clone();
         let tasks = {
             let state = server.state();
+            // Nothing was written, and nothing refused, since the last turn.
+            if self.seen == state.store.revision() && self.dirty.is_empty() {
+                return 0;
+            }
             self.learn(&state);
             let looked_at = std::mem::take(&mut self.dirty);
             let mut tasks: Vec<Task> = looked_at.iter().filter_map(|uid| self.judge(&state, uid)).collect();
@@ -116,12 +123,7 @@ impl Collector {
                         table: table.clone(),
                         key: change.key.clone(),
                     };
-                    self.note(
-                        &change.object,
-                        place,
-                        change.kind == ChangeKind::Deleted,
-                        change.previous.as_deref(),
-                    );
+                    self.note(&change.object, place, change.kind == ChangeKind::Deleted);
                 }
             }
         }
@@ -131,30 +133,24 @@ impl Collector {
     fn rebuild(&mut self, state: &State, tables: &[TableKey]) {
         self.places.clear();
         self.dependents.clear();
+        self.owners.clear();
         for table in tables {
             for object in state.store.objects(table) {
                 let key = crate::store::object_key(object.namespace(), object.name());
-                self.note(
-                    object,
-                    Place {
-                        table: table.clone(),
-                        key,
-                    },
-                    false,
-                    None,
-                );
+                let table = table.clone();
+                self.note(object, Place { table, key }, false);
             }
         }
     }
 
-    fn note(&mut self, object: &Object, place: Place, deleted: bool, previous: Option<&Object>) {
+    fn note(&mut self, object: &Object, place: Place, deleted: bool) {
         let uid = object.uid().to_owned();
-        for owner in previous.into_iter().flat_map(owners) {
-            if let Some(dependents) = self.dependents.get_mut(owner.uid) {
+        for owner in self.owners.remove(&uid).into_iter().flatten() {
+            if let Some(dependents) = self.dependents.get_mut(&owner) {
                 dependents.remove(&uid);
             }
             // Its owner may have waited for it.
-            self.dirty.insert(owner.uid.to_owned());
+            self.dirty.insert(owner);
         }
         if deleted {
             self.places.remove(&uid);
@@ -162,12 +158,13 @@ impl Collector {
                 .extend(self.dependents.get(&uid).into_iter().flatten().cloned());
             return;
         }
-        for owner in owners(object) {
-            self.dependents
-                .entry(owner.uid.to_owned())
-                .or_default()
-                .insert(uid.clone());
+        let named: Vec<String> = owners(object).map(|owner| owner.uid.to_owned()).collect();
+        for owner in &named {
+            self.dependents.entry(owner.clone()).or_default().insert(uid.clone());
             self.dirty.insert(uid.clone());
+        }
+        if !named.is_empty() {
+            self.owners.insert(uid.clone(), named);
         }
         if object.is_terminating() {
             self.dirty
