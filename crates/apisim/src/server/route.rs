@@ -370,10 +370,23 @@ fn aggregated(state: &mut State, path: &str, accept: &str) -> Option<Reply> {
         let has = |wanted: &str| clause.split(';').any(|part| part.trim() == wanted);
         has("g=apidiscovery.k8s.io") && has("v=v2") && has("as=APIGroupDiscoveryList")
     });
-    let value = match path {
-        "/api" if asked => discovery::aggregated_core(&state.registry),
-        "/apis" if asked => discovery::aggregated_groups(&state.registry),
-        _ => return None,
+    if !asked || !matches!(path, "/api" | "/apis") {
+        return None;
+    }
+    let (generation, kept_as) = (state.registry.generation(), format!("aggregated {path}"));
+    let kept = state
+        .documents
+        .get(&kept_as)
+        .filter(|(made_for, _)| *made_for == generation);
+    if let Some((_, body)) = kept {
+        return Some(Reply::full(200, AGGREGATED, body.clone()));
+    }
+    let value = if path == "/api" {
+        discovery::aggregated_core(&state.registry)
+    } else {
+        discovery::aggregated_groups(&state.registry)
     };
-    Some(Reply::full(200, AGGREGATED, value.to_string()))
+    let body = Bytes::from(value.to_string());
+    state.documents.insert(kept_as, (generation, body.clone()));
+    Some(Reply::full(200, AGGREGATED, body))
 }
