@@ -8,6 +8,7 @@ use kube_cel::cel::objects::OptionalValue;
 use kube_cel::cel::{Context, ExecutionError, Value as CelValue};
 use serde_json::Value;
 
+use super::held::Mark;
 use super::value::{to_cel, with_functions};
 use super::{CelRules, CompiledRule};
 use crate::field_error::{ErrorKind, FieldError, Path};
@@ -53,7 +54,7 @@ impl CelRules {
             return;
         }
         if let Some(rules) = self.compiled.get(&part.from.id()) {
-            run_rules(rules, part, path, functions, evaluation);
+            self.judge(rules, part, path, functions, evaluation);
         }
         for id in &part.from.node().all_of {
             // What stands in an allOf is not forgiven for being unchanged by itself, only within an unchanged parent.
@@ -104,6 +105,30 @@ impl CelRules {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// Runs the rules of one part, unless they have held for the same part before: most of an object is as it was when it is
+    /// written again.
+    fn judge(
+        &self,
+        rules: &[CompiledRule],
+        part: &Part<'_>,
+        path: &Path,
+        functions: &Context<'static>,
+        evaluation: &mut Evaluation,
+    ) {
+        let by_itself = rules.iter().all(|rule| !rule.uses_old);
+        let mark = by_itself.then(|| Mark::of(&(part.from.id(), part.typed.id(), part.is_resource, part.value)));
+        if mark.is_some_and(|mark| self.held.contains(mark)) {
+            return;
+        }
+        let complaints = evaluation.errors.len() + evaluation.warnings.len();
+        run_rules(rules, part, path, functions, evaluation);
+        if let Some(mark) = mark
+            && evaluation.errors.len() + evaluation.warnings.len() == complaints
+        {
+            self.held.remember(mark);
         }
     }
 }

@@ -4,6 +4,7 @@
 
 mod check;
 mod evaluate;
+mod held;
 mod value;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,6 +23,7 @@ pub struct CelRules {
     compiled: BTreeMap<SchemaId, Vec<CompiledRule>>,
     /// Nodes with a rule at them or somewhere below: all others need not be visited.
     leading: BTreeSet<SchemaId>,
+    held: held::Held,
 }
 
 struct CompiledRule {
