@@ -103,6 +103,8 @@ fn one(seed: u64, args: &Args) -> ExitCode {
         let outcome = runtime.block_on(trial::run(seed, args.trace));
         outcome.map(|outcome| told(seed, &outcome))
     };
+    // The process ends here: to take the world apart object by object would be work for nobody.
+    std::mem::forget(runtime);
     outcome.unwrap_or_else(|error| {
         say(&format!("seed {seed} BROKEN the trial itself: {error}"));
         ExitCode::FAILURE
