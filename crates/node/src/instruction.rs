@@ -8,7 +8,7 @@ use afloat_api::common::NodeRole;
 use afloat_api::node::{NodePlan, steps};
 use jiff::Timestamp;
 
-use crate::host::{Answer, Command, Endpoint, Host, HostError, Job, Signal, UnitOrder, UnitState};
+use crate::host::{Answer, Command, Endpoint, Host, HostError, Job, UnitOrder, UnitState};
 use crate::journal::{Journal, Kept, StepState};
 use crate::steps::{config, grace, kubeadm, runtime, stage, stand_aside, undo};
 use crate::{bundle, flags, paths};
@@ -367,55 +367,6 @@ impl Context<'_> {
                 Ran::Done
             }
             Some((code, _, said)) => Ran::Tried(failed(command, code, &said)),
-        })
-    }
-
-    /// Ends containers: asked first, killed when they take too long. What comes before them in the order of ending has ended by then, and
-    /// runs again where the machine restarted in the middle: it is ended once more, before them.
-    pub fn end(&mut self, parts: &[&str], seconds: u32) -> Answer<Ran> {
-        let first = paths::PARTS
-            .iter()
-            .position(|part| parts.contains(part))
-            .unwrap_or_default();
-        let (before, _) = paths::PARTS.split_at(first);
-        match self.end_each(before, seconds)? {
-            Ran::Done => self.end_each(parts, seconds),
-            waits => Ok(waits),
-        }
-    }
-
-    fn end_each(&mut self, parts: &[&str], seconds: u32) -> Answer<Ran> {
-        // After a reboot in the middle it runs again, and would start again what is ended here.
-        // One that fails again and again counts too: systemd is about to start it once more.
-        if !matches!(
-            self.host.unit(paths::KUBELET_UNIT)?,
-            UnitState::Inactive | UnitState::Unknown
-        ) {
-            self.host.order(paths::KUBELET_UNIT, UnitOrder::Stop)?;
-        }
-        if parts.contains(&"etcd")
-            && self.host.runs("etcd")?
-            && let Some(held) = stand_aside::hold_etcd(self)?
-        {
-            return Ok(held);
-        }
-        let late = self.now.duration_since(self.since).as_secs() >= i64::from(seconds);
-        let mut left = Vec::new();
-        for part in parts {
-            if !self.host.runs(part)? {
-                continue;
-            }
-            self.host
-                .signal(part, if late { Signal::Kill } else { Signal::Terminate })?;
-            left.push(*part);
-        }
-        Ok(if left.is_empty() {
-            Ran::Done
-        } else {
-            Ran::Wait(Waiting {
-                reason: Reason::WaitingForStep,
-                message: format!("{} has not ended yet", left.join(" and ")),
-            })
         })
     }
 

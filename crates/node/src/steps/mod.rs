@@ -8,6 +8,7 @@ use crate::instruction::{Gate, Group, Instruction};
 use crate::journal::Journal;
 
 pub mod config;
+mod ending;
 pub mod grace;
 pub mod kubeadm;
 pub mod runtime;
