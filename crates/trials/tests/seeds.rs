@@ -16,8 +16,8 @@ fn text(output: &Output) -> String {
 }
 
 #[test]
-fn twenty_seeds_break_no_rule() {
-    let run = trials(&["--seeds", "20"]);
+fn a_hundred_seeds_break_no_rule() {
+    let run = trials(&["--seeds", "100"]);
     assert!(run.status.success(), "{}", text(&run));
 }
 
