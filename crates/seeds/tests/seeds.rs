@@ -79,6 +79,15 @@ const ONCE_BROKEN: &[(&str, u64)] = &[
     ("ha", 2880),
     // The last machine that was behind was replaced, and an old view in which it was still there ended the upgrade.
     ("dead-node-accepted", 10693),
+    // A node whose group was not seen yet was taken for one that stands alone, and begun although its upgrade was being deleted.
+    ("node-removed", 1884),
+    // The power went between the end of an API server and the swap of its manifest: the new kubelet met the old server.
+    ("rollback-upgrading", 4053),
+    // A cordon that was sent late came after its node was put back, and stayed.
+    ("node-upgrade-deleted", 409),
+    // Another replica had written a status from an old view, and nobody looked at it again.
+    ("patch", 3100),
+    ("gate-opens", 115),
 ];
 
 /// Seeds go through the scenarios in turn.
