@@ -93,6 +93,7 @@ fn same_but_status(before: &ObjectMeta, after: &ObjectMeta) -> bool {
         && before.generation == after.generation
         && before.deletion_timestamp == after.deletion_timestamp
         && before.finalizers == after.finalizers
+        && before.owner_references == after.owner_references
         && before.labels == after.labels
         && before.annotations == after.annotations
 }
@@ -350,6 +351,8 @@ mod tests {
         assert_eq!(granted, Changed::Ledger(key()));
         let gone_on = with_status(|status| status.phase = Some(Phase::Workers));
         assert_eq!(gone_on, Changed::Ledger(key()));
+        let given_away = told(|upgrade| upgrade.metadata.owner_references = Some(Vec::new()));
+        assert_eq!(given_away, Changed::Upgrade(key()));
         let asked = told(|upgrade| upgrade.metadata.generation = Some(2));
         assert_eq!(
             asked,
