@@ -57,7 +57,7 @@ unit: ## Tests that need nothing but Rust
 	@tools/ensure cargo cc nextest
 	cargo nextest run --workspace --exclude afloat-conformance --exclude afloat-realparts --filterset 'not binary(real_registry) and not binary(real_upgrade) and not binary(hci_real) and not binary(install) and $(NO_MACHINES)'
 
-components: ## Build the real etcd, kube-apiserver, kubectl, ... into the cache (10 minutes, once)
+components: ## Build the real etcd, kube-apiserver, kubectl, helm, ... into the cache, and bring the kinds of others (15 minutes, once)
 	@tools/ensure cargo cc go
 	cargo xtask components
 
@@ -111,7 +111,7 @@ e2e-far: $(E2E_NEEDS) lab-components-earlier ## Three control planes and a worke
 bench-nodes: $(E2E_NEEDS) ## The same upgrade by hand and by Afloat's two ways: a table, and JSON in target/bench-nodes.json (40 minutes; ARGS="--ways by-hand,swift"; as root)
 	trap '$(LAB_RUN) down --beginning e2e-' EXIT; AFLOAT_STATIC="$(or $(AFLOAT_STATIC),$(STATIC))" cargo run --quiet --package afloat-e2e --bin bench-nodes -- --output "$(or $(CARGO_TARGET_DIR),target)/bench-nodes.json" $(ARGS)
 
-e2e-hci: ## Three nodes of a Harvester-like cluster on a real kube-apiserver, with kubectl as the person (3 minutes; also part of make test)
+e2e-hci: ## Three nodes of a Harvester-like cluster on a real kube-apiserver with the kinds of their owners and a real helm, with kubectl as the person (3 minutes; also part of make test)
 	@tools/ensure cargo cc go setpriv nextest
 	cargo xtask components
 	cargo nextest run --package afloat-cli --test hci_real --no-capture
@@ -128,9 +128,9 @@ bench: ## Measure the embedded API server, the core's decisions, and whole upgra
 	@tools/ensure cargo cc go setpriv
 	cargo xtask components
 	cargo run --profile dist --package afloat-conformance --bin bench -- $(ARGS)
-	cargo run --profile dist --package afloat-sim --bin decisions
+	cargo run --profile dist --package afloat-bench --bin decisions
 	cargo build --profile dist --package afloat-cli
-	cargo run --profile dist --package afloat-bench -- --afloat "$(or $(CARGO_TARGET_DIR),target)/dist/afloat" $(BENCH)
+	cargo run --profile dist --package afloat-bench --bin bench-upgrades -- --afloat "$(or $(CARGO_TARGET_DIR),target)/dist/afloat" $(BENCH)
 
 sim: ## Try to break simulated upgrades by seed (SEEDS=10000, or one again with its trace: SEED=7 SCENARIO=ha; ARGS="--systematic")
 	@tools/ensure cargo cc

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use afloat_realparts::{Component, GoToolchain, Recipe, Set, cache_root};
+use afloat_realparts::{Component, Definitions, GoToolchain, Recipe, Set, cache_root};
 use anyhow::{Context, Result, bail};
 
 #[derive(Debug, clap::Args)]
@@ -60,6 +60,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         let place = format!("({} of {})", index + 1, recipes.len());
         built += usize::from(provide(recipe, &toolchain, &cache, &place)?);
     }
+    if arguments.names.is_empty() {
+        for wanted in Definitions::all() {
+            crate::definitions::provide(wanted, &cache)?;
+        }
+    }
     let (all, seconds) = (recipes.len(), started.elapsed().as_secs());
     println!(
         "{all} components in {}: {built} built in {seconds}s, {} were there",
@@ -107,7 +112,7 @@ fn provide(recipe: &Recipe, toolchain: &GoToolchain, cache: &Path, place: &str) 
 }
 
 /// One builder a component, whichever process it is in; the lock goes with the process.
-fn lock(folder: &Path, label: &str) -> Result<File> {
+pub fn lock(folder: &Path, label: &str) -> Result<File> {
     let path = folder.join(".lock");
     let file = File::create(&path).with_context(|| format!("making {}", path.display()))?;
     match file.try_lock() {

@@ -6,6 +6,7 @@ use clap::{Parser, Subcommand};
 
 mod builtin_schemas;
 mod components;
+mod definitions;
 mod generate;
 
 #[derive(Parser)]

@@ -213,6 +213,7 @@ async fn run(nodes: u32, vms: u32) -> anyhow::Result<Row> {
         trouble: Trouble::default(),
         people: Vec::new(),
         task_client: None,
+        charts: None,
     };
     let _world = HciWorld::start(client.clone(), &ground, options).await?;
     tier2::lay_ground(&client, VERSION, &[]).await?;

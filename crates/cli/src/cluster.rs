@@ -9,6 +9,7 @@ use afloat_core::view::View;
 use afloat_operator::clients::{CALL_LIMIT, CallError, Clients, bounded};
 use afloat_operator::hci::kinds_served;
 use afloat_operator::snapshot::feed::Feed;
+use afloat_operator::snapshot::hci::for_tasks_alone;
 use afloat_operator::snapshot::{Keeper, Kind, News};
 use jiff::{SignedDuration, Timestamp};
 use kube::api::ListParams;
@@ -58,7 +59,10 @@ impl Scope {
                 &error,
             )
         })?;
-        let looked_at = |kind: &HciKind| self == Self::Everything || FEW_HCI.contains(kind);
+        let looked_at = |kind: &HciKind| match self {
+            Self::Everything => !for_tasks_alone(*kind),
+            Self::Upgrades => FEW_HCI.contains(kind),
+        };
         Ok(served.into_iter().filter(looked_at).collect())
     }
 }

@@ -19,7 +19,7 @@ use tokio::net::TcpStream;
 use crate::clients::{CallError, Clients, bounded};
 use crate::snapshot::Kind;
 use crate::snapshot::feed::Feed;
-use crate::snapshot::hci::{built_in, served};
+use crate::snapshot::hci::{built_in, for_tasks_alone, served};
 use crate::turns::Errand;
 use crate::webhook::Door;
 
@@ -224,7 +224,8 @@ impl HciErrands {
         self.looking.due = now.saturating_add(LOOK_EVERY).ok();
         match found {
             Ok(kinds) => {
-                let new: Vec<HciKind> = kinds.difference(&self.following).copied().collect();
+                let new = kinds.difference(&self.following).copied();
+                let new: Vec<HciKind> = new.filter(|kind| !for_tasks_alone(*kind)).collect();
                 if !new.is_empty() {
                     let words: Vec<&str> = new.iter().map(|kind| kind.word()).collect();
                     tracing::info!(kinds = words.join(","), "watches Harvester's front door");

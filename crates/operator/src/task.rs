@@ -39,7 +39,14 @@ const MACHINES: &[HciKind] = &[
 const RELEASE: &[HciKind] = &[HciKind::Upgrade, HciKind::Cluster];
 
 /// What the task looks at that brings the services of a release.
-const SERVICES: &[HciKind] = &[HciKind::Chart, HciKind::Addon, HciKind::Server, HciKind::Upstream];
+const SERVICES: &[HciKind] = &[
+    HciKind::Chart,
+    HciKind::Bundle,
+    HciKind::Addon,
+    HciKind::Server,
+    HciKind::Upstream,
+    HciKind::HelmRelease,
+];
 
 /// What a task does to the host it runs on.
 pub trait TaskHost: Send + Sync {

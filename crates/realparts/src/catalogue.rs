@@ -270,6 +270,7 @@ fn link_flags(stamp: Stamp, version: &str) -> String {
             "github.com/containerd/containerd/v2/version.Version",
             version.to_owned(),
         )],
+        Stamp::Helm => vec![("helm.sh/helm/v3/internal/version.version", version.to_owned())],
     };
     settings.iter().fold("-s -w".to_owned(), |flags, (variable, value)| {
         format!("{flags} -X {variable}={value}")

@@ -1,4 +1,5 @@
-//! Real Kubernetes parts for tests: which ones there are and where their builds are kept (`catalogue`), and throw-away
+//! Real Kubernetes parts for tests: which ones there are and where their builds are kept (`catalogue`), definitions of others' kinds
+//! (`definitions`), and throw-away
 //! control planes made of them on free loopback ports (`control_plane`), with a small blocking HTTPS client to ask them things.
 //! Building is `cargo xtask components`; nothing here compiles Go or reaches beyond the loopback interface.
 
@@ -6,6 +7,7 @@ mod catalogue;
 mod certificates;
 pub mod client;
 mod control_plane;
+mod definitions;
 mod error;
 mod launch;
 mod process;
@@ -13,5 +15,6 @@ mod table;
 
 pub use catalogue::{Components, GoToolchain, Paths, Recipe, cache_root};
 pub use control_plane::{ControlPlane, Options};
+pub use definitions::Definitions;
 pub use error::Error;
 pub use table::{Component, Set};

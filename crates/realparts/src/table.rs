@@ -30,6 +30,8 @@ pub(crate) enum Stamp {
     Kubernetes,
     /// containerd's `version` package, set at link time.
     Containerd,
+    /// helm's own `version` package, which knows no patch release otherwise.
+    Helm,
 }
 
 /// One component: an entry of the catalogue.
@@ -137,6 +139,24 @@ const fn coredns(set: Set, line: &'static str, wrapper: &'static str) -> Compone
     }
 }
 
+const fn helm(line: &'static str, wrapper: &'static str) -> Component {
+    Component {
+        set: Set::Tests,
+        package: "helm.sh/helm/v3/cmd/helm",
+        stamp: Stamp::Helm,
+        ..stock("helm", line, wrapper, "helm.sh/helm/v3")
+    }
+}
+
+/// Prints the definitions of kinds that their owner has only as code.
+const fn printer(name: &'static str, line: &'static str, wrapper: &'static str, module: &'static str) -> Component {
+    Component {
+        set: Set::Tests,
+        package: ".",
+        ..stock(name, line, wrapper, module)
+    }
+}
+
 const CONTAINERD: &str = "github.com/containerd/containerd/v2/cmd/containerd";
 const SHIM: &str = "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2";
 const CTR: &str = "github.com/containerd/containerd/v2/cmd/ctr";
@@ -151,6 +171,14 @@ pub(crate) const CATALOGUE: &[Component] = &[
         "k8s.io/kubernetes/cmd/kube-controller-manager",
     ),
     k136(Set::Tests, "kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"),
+    helm("3.22", "helm-3.22"),
+    printer("kubevirt-crds", "1.5", "kubevirt-crds-1.5", "kubevirt.io/kubevirt"),
+    printer(
+        "rancher-crds",
+        "2.9",
+        "rancher-crds-2.9",
+        "github.com/rancher/rancher/pkg/apis",
+    ),
     k136(Set::Lab, "kubelet", "k8s.io/kubernetes/cmd/kubelet"),
     k136(Set::Lab, "kubeadm", "k8s.io/kubernetes/cmd/kubeadm"),
     k136(Set::Lab, "kube-proxy", "k8s.io/kubernetes/cmd/kube-proxy"),

@@ -49,6 +49,7 @@ pub async fn run(arguments: Sandbox, scenario: HciScenario) -> Result<Code, Prob
         trouble: script.trouble.clone(),
         people: script.people,
         task_client: None,
+        charts: None,
     };
     let prepared = |failure| Problem::new(Code::Failed, "the sandbox could not be prepared").source(&failure);
     let _world = HciWorld::start(client.clone(), &ground, options)

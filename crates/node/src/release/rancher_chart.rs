@@ -24,6 +24,60 @@ struct Installed {
     app_version: String,
 }
 
+/// What helm says of one revision of it.
+#[derive(Debug, Deserialize)]
+struct Revision {
+    revision: u64,
+    status: String,
+}
+
+/// The helm of the release, with the account of the server it runs on.
+struct Helm<'a> {
+    program: &'a str,
+    run: &'a str,
+}
+
+impl Helm<'_> {
+    fn tell(&self, host: &mut dyn Host, what: &str, args: &[&str]) -> Answer<String> {
+        let account = ["--kubeconfig", ACCOUNT, "--namespace", NAMESPACE];
+        let all: Vec<&str> = args.iter().chain(&account).copied().collect();
+        let what = format!("helm-{what}");
+        to_end(host, self.run, &what, &command(self.program, &all, SECONDS))
+    }
+
+    fn installed(&self, host: &mut dyn Host, what: &str) -> Answer<Installed> {
+        let said = self.tell(
+            host,
+            what,
+            &["list", "--all", "--filter", "^rancher$", "--output", "json"],
+        )?;
+        let mut all: Vec<Installed> =
+            serde_json::from_str(&said).map_err(|error| wrong("helm list", &error.to_string()))?;
+        all.pop()
+            .ok_or_else(|| wrong(RELEASE, &format!("helm knows no such release in {NAMESPACE}")))
+    }
+
+    /// Puts back the last revision that ran: the one before the newest may itself be one that was broken off.
+    fn roll_back(&self, host: &mut dyn Host) -> Answer<()> {
+        let said = self.tell(host, "history", &["history", RELEASE, "--output", "json"])?;
+        let all: Vec<Revision> =
+            serde_json::from_str(&said).map_err(|error| wrong("helm history", &error.to_string()))?;
+        let ran = all
+            .iter()
+            .rfind(|one| matches!(one.status.as_str(), "deployed" | "superseded"));
+        let Some(ran) = ran else {
+            let problem = format!(
+                "a helm that applied it was killed, and no revision is left to go back to. What it made stays when helm forgets it, and helm \
+                 takes it over when Rancher is installed again: kubectl -n {NAMESPACE} delete secret -l owner=helm,name={RELEASE}"
+            );
+            return Err(wrong(RELEASE, &problem));
+        };
+        let revision = ran.revision.to_string();
+        let args = ["rollback", RELEASE, &revision, "--wait", "--timeout", ROLLED_OUT_WITHIN];
+        self.tell(host, "rollback", &args).map(|_| ())
+    }
+}
+
 /// Brings Rancher to this version, as `v2.12.2`, and says what was done.
 pub fn upgrade(host: &mut dyn Host, run: &str, version: &str) -> Answer<String> {
     let image = bring_installer(host, run, version)?;
@@ -86,28 +140,24 @@ fn apply(host: &mut dyn Host, run: &str, version: &str) -> Answer<String> {
         );
         return Err(wrong(INSTALLER, &problem));
     };
-    let helm = |args: &[&str]| {
-        let account = ["--kubeconfig", ACCOUNT, "--namespace", NAMESPACE];
-        let all: Vec<&str> = args.iter().chain(&account).copied().collect();
-        command(program, &all, SECONDS)
-    };
-    let list = helm(&["list", "--all", "--filter", "^rancher$", "--output", "json"]);
-    let said = to_end(host, run, "helm-list", &list)?;
-    let installed: Vec<Installed> =
-        serde_json::from_str(&said).map_err(|error| wrong("helm list", &error.to_string()))?;
-    let Some(installed) = installed.first() else {
-        return Err(wrong(RELEASE, &format!("helm knows no such release in {NAMESPACE}")));
-    };
+    let helm = Helm { program, run };
+    let mut installed = helm.installed(host, "list")?;
+    if is_pending(&installed) {
+        // A helm outlives the pod that asked for it. Whether it is still at work or was killed cannot be told from what it left: it is
+        // ended first, and then says itself that it failed, unless there was none.
+        host.end_jobs()?;
+        installed = helm.installed(host, "list-again")?;
+    }
     if installed.status == "deployed" && installed.app_version == version {
         return Ok(format!("Rancher {version} is there already"));
     }
-    // Whoever applied it was killed meanwhile, and helm refuses to begin anew until that is undone.
-    if installed.status.starts_with("pending-") {
-        let rollback = helm(&["rollback", RELEASE, "--wait", "--timeout", ROLLED_OUT_WITHIN]);
-        to_end(host, run, "helm-rollback", &rollback)?;
+    // Helm refuses to begin anew until what was broken off is undone.
+    if is_pending(&installed) {
+        helm.roll_back(host)?;
+        installed = helm.installed(host, "list-rolled-back")?;
     }
     let image = format!("rancherImageTag={version}");
-    let upgrade = helm(&[
+    let args = [
         "upgrade",
         RELEASE,
         chart,
@@ -117,9 +167,13 @@ fn apply(host: &mut dyn Host, run: &str, version: &str) -> Answer<String> {
         "--wait",
         "--timeout",
         ROLLED_OUT_WITHIN,
-    ]);
-    to_end(host, run, "helm-upgrade", &upgrade)?;
+    ];
+    helm.tell(host, "upgrade", &args)?;
     Ok(format!("Rancher went from {} to {version}", installed.app_version))
+}
+
+fn is_pending(installed: &Installed) -> bool {
+    installed.status.starts_with("pending-")
 }
 
 fn wrong(object: &str, message: &str) -> HostError {

@@ -117,7 +117,8 @@ impl Host for Scripted {
         })
     }
     fn end_jobs(&mut self) -> Answer<()> {
-        Err(NOT_HERE)
+        self.ran.push("end jobs".to_owned());
+        Ok(())
     }
     fn runs(&mut self, _: &str) -> Answer<bool> {
         Err(NOT_HERE)
@@ -364,18 +365,40 @@ fn h23_rancher_is_upgraded_by_the_chart_and_the_helm_of_the_release_with_its_val
 }
 
 #[test]
-fn h23_a_rancher_that_is_there_stays_and_one_that_was_broken_off_is_put_back_first() {
+fn h23_a_rancher_that_is_there_stays() {
     let mut there = server_with(r#"[{"name":"rancher","status":"deployed","app_version":"v2.12.2"}]"#);
     let done = rancher_chart::upgrade(&mut there, "a", "v2.12.2").unwrap();
     assert!(
         done.contains("already") && !there.ran.concat().contains("helm upgrade"),
         "{done}"
     );
+}
 
-    let mut broken_off = server_with(r#"[{"name":"rancher","status":"pending-upgrade","app_version":"v2.12.2"}]"#);
-    rancher_chart::upgrade(&mut broken_off, "a", "v2.12.2").unwrap();
-    let at = |part: &str| broken_off.ran.iter().position(|line| line.contains(part)).unwrap();
-    assert!(at("helm rollback rancher") < at("helm upgrade rancher"));
+const BROKEN_OFF: &str = r#"[{"name":"rancher","status":"pending-rollback","app_version":"v2.12.2"}]"#;
+
+#[test]
+fn h23_what_a_killed_helm_left_is_ended_and_the_last_revision_that_ran_put_back() {
+    let mut host = server_with(BROKEN_OFF);
+    let history = r#"[{"revision":3,"status":"superseded"},{"revision":4,"status":"deployed"},
+        {"revision":5,"status":"pending-upgrade"},{"revision":6,"status":"pending-rollback"}]"#;
+    host.answers.push(("helm history", Ok(history)));
+    rancher_chart::upgrade(&mut host, "a", "v2.12.2").unwrap();
+    let at = |part: &str| host.ran.iter().position(|line| line.contains(part)).unwrap();
+    assert!(at("end jobs") < at("helm history"), "{:?}", host.ran);
+    assert!(
+        at("helm rollback rancher 4") < at("helm upgrade rancher"),
+        "{:?}",
+        host.ran
+    );
+
+    let mut nothing_ran = server_with(BROKEN_OFF);
+    nothing_ran
+        .answers
+        .push(("helm history", Ok(r#"[{"revision":1,"status":"pending-install"}]"#)));
+    let error = rancher_chart::upgrade(&mut nothing_ran, "a", "v2.12.2").unwrap_err();
+    let command = "kubectl -n cattle-system delete secret -l owner=helm,name=rancher";
+    assert!(error.to_string().contains(command), "{error}");
+    assert!(!nothing_ran.ran.concat().contains("helm upgrade"));
 }
 
 #[test]

@@ -1,28 +1,28 @@
-//! The kinds of a Harvester-like cluster: where each is served, which of its objects are watched, and what is kept of them. Watched
-//! only where discovery shows them; the data of secrets is never asked for.
+//! What is kept of the objects of a Harvester-like cluster. They are watched only where discovery shows their kinds (`kinds`); the data of
+//! secrets is never asked for.
+
+mod kinds;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use afloat_api::foreign::rancher::{LOCAL_CLUSTER, LOCAL_NAMESPACE, MachinePlan, PLAN_SECRET_TYPE};
-use afloat_api::harvester::{NAMESPACE, Upgrade, Version};
+use afloat_api::foreign::rancher::{MachinePlan, PLAN_SECRET_TYPE};
+use afloat_api::harvester::{Upgrade, Version};
 use afloat_api::{annotations, labels};
-use afloat_core::hci::task::RANCHER_NAMESPACE;
 use afloat_core::hci::view::{
-    Addon, Backup, CapiCluster, Chart, Engine, HciKind, HciObject, Image, Job, LocalCluster, Log, Machine, Migration,
-    RestoreList, Run, Seen, Server, Upstream, Vm, Vmi, Volume,
+    Addon, Backup, Bundle, CapiCluster, Chart, Engine, HciKind, HciObject, HelmRelease, Image, Job, LocalCluster, Log,
+    Machine, Migration, RestoreList, Run, Seen, Server, Upstream, Vm, Vmi, Volume,
 };
 use afloat_core::view::{Key, NodeName, Uid};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Affinity, Secret};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, CustomResourceSubresourceStatus, CustomResourceSubresources,
-};
-use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::core::DynamicObject;
 use serde_json::Value;
 
 use super::scheduling;
 use super::{Unreadable, identity};
+
+pub use kinds::{Served, built_in, for_tasks_alone, foreign_definitions, has_status, is_secret, names, served};
 
 /// Uid of the upgrade the provisioning cluster was last changed for.
 pub const ROLLED_OUT_FOR: &str = "afloat.dev/rolled-out-for";
@@ -34,128 +34,8 @@ const UPSTREAM_OFF: &str = "afloat.dev/harvester-upgrades";
 /// How KubeVirt renews running machines, among the values of Harvester's chart.
 const UPDATE_METHODS: &str = "/spec/values/kubevirt/spec/workloadUpdateStrategy/workloadUpdateMethods";
 
-const HARVESTER: &str = "harvesterhci.io";
-
-/// Where a kind is served.
-pub struct Served {
-    pub resource: ApiResource,
-    pub namespace: Option<&'static str>,
-    pub labels: Option<String>,
-    pub fields: Option<String>,
-}
-
-impl Served {
-    /// The API of its objects.
-    pub fn api<K>(&self, client: &kube::Client) -> kube::Api<K>
-    where
-        K: kube::Resource<DynamicType = ApiResource, Scope = kube::core::DynamicResourceScope>,
-    {
-        match self.namespace {
-            Some(namespace) => kube::Api::namespaced_with(client.clone(), namespace, &self.resource),
-            None => kube::Api::all_with(client.clone(), &self.resource),
-        }
-    }
-}
-
-/// Where a kind is served, and which of its objects count.
-pub fn served(kind: HciKind) -> Served {
-    let (group, version, name, plural) = names(kind);
-    let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, name), plural);
-    let named = |name: &str| Some(format!("metadata.name={name}"));
-    let (namespace, labels, fields) = match kind {
-        HciKind::Cluster | HciKind::CapiCluster => (Some(LOCAL_NAMESPACE), None, named(LOCAL_CLUSTER)),
-        HciKind::Machine | HciKind::Chart => (Some(LOCAL_NAMESPACE), None, None),
-        HciKind::Plan => (
-            Some(LOCAL_NAMESPACE),
-            Some(labels::RANCHER_MACHINE.to_owned()),
-            Some(format!("type={PLAN_SECRET_TYPE}")),
-        ),
-        HciKind::Job | HciKind::Service | HciKind::RestoreList => {
-            (Some(NAMESPACE), Some(labels::HARVESTER_UPGRADE.to_owned()), None)
-        }
-        HciKind::Upstream => (Some(NAMESPACE), None, named("harvester")),
-        HciKind::Server => (Some(RANCHER_NAMESPACE), None, None),
-        _ => (None, None, None),
-    };
-    Served {
-        resource,
-        namespace,
-        labels,
-        fields,
-    }
-}
-
-/// Group, version, kind and plural.
-pub fn names(kind: HciKind) -> (&'static str, &'static str, &'static str, &'static str) {
-    match kind {
-        HciKind::Upgrade => (HARVESTER, "v1beta1", "Upgrade", "upgrades"),
-        HciKind::Version => (HARVESTER, "v1beta1", "Version", "versions"),
-        HciKind::Setting => (HARVESTER, "v1beta1", "Setting", "settings"),
-        HciKind::UpgradeLog => (HARVESTER, "v1beta1", "UpgradeLog", "upgradelogs"),
-        HciKind::Image => (HARVESTER, "v1beta1", "VirtualMachineImage", "virtualmachineimages"),
-        HciKind::Addon => (HARVESTER, "v1beta1", "Addon", "addons"),
-        HciKind::Backup => (HARVESTER, "v1beta1", "VirtualMachineBackup", "virtualmachinebackups"),
-        HciKind::Restore => (HARVESTER, "v1beta1", "VirtualMachineRestore", "virtualmachinerestores"),
-        HciKind::Cluster => ("provisioning.cattle.io", "v1", "Cluster", "clusters"),
-        HciKind::CapiCluster => ("cluster.x-k8s.io", "v1beta1", "Cluster", "clusters"),
-        HciKind::Machine => ("cluster.x-k8s.io", "v1beta1", "Machine", "machines"),
-        HciKind::Plan => ("", "v1", "Secret", "secrets"),
-        HciKind::Chart => ("management.cattle.io", "v3", "ManagedChart", "managedcharts"),
-        HciKind::Job => ("batch", "v1", "Job", "jobs"),
-        HciKind::Service => ("", "v1", "Service", "services"),
-        HciKind::RestoreList => ("", "v1", "ConfigMap", "configmaps"),
-        HciKind::Vm => ("kubevirt.io", "v1", "VirtualMachine", "virtualmachines"),
-        HciKind::Vmi => ("kubevirt.io", "v1", "VirtualMachineInstance", "virtualmachineinstances"),
-        HciKind::Migration => (
-            "kubevirt.io",
-            "v1",
-            "VirtualMachineInstanceMigration",
-            "virtualmachineinstancemigrations",
-        ),
-        HciKind::Volume => ("longhorn.io", "v1beta2", "Volume", "volumes"),
-        HciKind::Engine => ("longhorn.io", "v1beta2", "Engine", "engines"),
-        HciKind::LonghornSetting => ("longhorn.io", "v1beta2", "Setting", "settings"),
-        HciKind::Upstream | HciKind::Server => ("apps", "v1", "Deployment", "deployments"),
-    }
-}
-
-/// Kinds that every cluster serves: watched where the front door is, and only there.
-pub fn built_in(kind: HciKind) -> bool {
-    matches!(
-        kind,
-        HciKind::Plan | HciKind::Job | HciKind::Service | HciKind::RestoreList | HciKind::Upstream | HciKind::Server
-    )
-}
-
-/// Definitions of the kinds that are neither built in nor ours, for a cluster that has not their owners: anything goes in them.
-pub fn foreign_definitions() -> Vec<CustomResourceDefinition> {
-    let ours: Vec<String> = afloat_api::crds::harvester()
-        .into_iter()
-        .map(|definition| definition.spec.names.plural)
-        .collect();
-    let foreign = HciKind::all().filter(|kind| {
-        let (group, _, _, plural) = names(*kind);
-        let is_ours = group == HARVESTER && ours.iter().any(|known| known == plural);
-        !built_in(*kind) && !is_ours
-    });
-    foreign
-        .map(|kind| {
-            let (group, version, name, plural) = names(kind);
-            let mut definition = afloat_api::crds::loose(group, version, name, plural);
-            // A chart says which of its generations was looked at, and saying so must not make another.
-            if kind == HciKind::Chart {
-                for version in &mut definition.spec.versions {
-                    version.subresources = Some(CustomResourceSubresources {
-                        // An empty object: its default is null, which means none.
-                        status: Some(CustomResourceSubresourceStatus(Value::Object(serde_json::Map::new()))),
-                        ..CustomResourceSubresources::default()
-                    });
-                }
-            }
-            definition
-        })
-        .collect()
-}
+/// Conditions in which Rancher says what it waits for. Its own clusters have the latter, into which it copies what its control plane says.
+const CHECKPOINTS: [&str; 2] = ["ControlPlaneReady", "Updated"];
 
 /// Reads of an object that was decoded without a type.
 struct Read<'a> {
@@ -262,6 +142,7 @@ pub fn reduce(kind: HciKind, object: &DynamicObject) -> Result<HciObject, Unread
         }
         HciKind::Plan => return plan(object),
         HciKind::Chart => HciObject::Chart(seen(object, chart(&read))?),
+        HciKind::Bundle => HciObject::Bundle(seen(object, bundle(&read))?),
         HciKind::Job => HciObject::Job(seen(object, job(&read))?),
         HciKind::Service => HciObject::Service(seen(object, ())?),
         HciKind::RestoreList => HciObject::RestoreList(seen(object, restore_list(&read))?),
@@ -291,6 +172,7 @@ fn reduce_more(kind: HciKind, object: &DynamicObject, read: &Read<'_>) -> Result
                 source: read
                     .some_text("/status/migrationState/sourceNode")
                     .map(|node| NodeName::from(&*node)),
+                to: read.node("/spec/addedNodeSelector/kubernetes.io~1hostname"),
                 message: read.some_text("/status/migrationState/failureReason"),
                 created_at: object.metadata.creation_timestamp.as_ref().map(|time| time.0),
                 ended_at: read.time("/status/migrationState/endTimestamp"),
@@ -310,6 +192,16 @@ fn reduce_more(kind: HciKind, object: &DynamicObject, read: &Read<'_>) -> Result
         }
         HciKind::LonghornSetting => HciObject::LonghornSetting(seen(object, read.text("/value"))?),
         HciKind::Server => HciObject::Server(seen(object, server(read))?),
+        HciKind::HelmRelease => {
+            let release = HelmRelease {
+                revision: read
+                    .label("version")
+                    .and_then(|text| text.parse().ok())
+                    .unwrap_or_default(),
+                status: Arc::from(read.label("status").unwrap_or_default()),
+            };
+            HciObject::HelmRelease(seen(object, release)?)
+        }
         _ => {
             let upstream = Upstream {
                 replicas: read.at("/spec/replicas").as_i64().unwrap_or(1),
@@ -346,8 +238,11 @@ fn image(read: &Read<'_>) -> Image {
     }
 }
 
+/// A backup that failed says so in a field, a restore only in its conditions.
 fn backup(read: &Read<'_>, done: &str) -> Backup {
-    let broken = !read.at("/status/error").is_null();
+    let conditions = read.at("/status/conditions").as_array().into_iter().flatten();
+    let failed = |condition: &Value| condition["status"] == "False" && condition["reason"] == "Error";
+    let broken = !read.at("/status/error").is_null() || conditions.into_iter().any(failed);
     Backup {
         snapshot: &*read.text("/spec/type") == "snapshot",
         under_way: !read.yes(done) && !broken,
@@ -355,9 +250,10 @@ fn backup(read: &Read<'_>, done: &str) -> Backup {
 }
 
 fn cluster(read: &Read<'_>) -> LocalCluster {
-    let told = read
-        .condition("ControlPlaneReady")
-        .filter(|(status, _)| *status != "True");
+    let told = CHECKPOINTS
+        .iter()
+        .filter_map(|kind| read.condition(kind))
+        .find(|(status, _)| *status != "True");
     LocalCluster {
         kubernetes_version: read.text("/spec/kubernetesVersion"),
         provision_generation: read.number("/spec/rkeConfig/provisionGeneration"),
@@ -386,10 +282,19 @@ fn chart(read: &Read<'_>) -> Chart {
         paused: read.yes("/spec/paused"),
         paused_by: read.annotation(annotations::PAUSED_BY).map(Uid::from),
         version: read.text("/spec/version"),
-        observed: read.is_observed(),
         not_ready: not_ready.map(|(_, text)| text),
         update_methods: Arc::from(read.at(UPDATE_METHODS).to_string()),
         update_methods_before: read.annotation(annotations::UPDATE_METHODS_BEFORE).map(Arc::from),
+    }
+}
+
+fn bundle(read: &Read<'_>) -> Bundle {
+    let not_ready = read.condition("Ready").filter(|(status, _)| *status != "True");
+    Bundle {
+        paused: read.yes("/spec/paused"),
+        version: read.text("/spec/helm/version"),
+        observed: read.is_observed(),
+        not_ready: not_ready.map(|(_, text)| text),
     }
 }
 
@@ -477,3 +382,6 @@ fn volume(read: &Read<'_>) -> Volume {
             .collect(),
     }
 }
+
+#[cfg(test)]
+mod tests;

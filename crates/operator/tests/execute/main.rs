@@ -327,12 +327,18 @@ async fn a_node_is_cordoned_paused_and_put_back_in_one_write_each() {
             },
         ),
         (
-            |node| Action::PauseNode { node },
-            |node| has(node, annotations::PAUSE, "true"),
+            |node| Action::PauseNode {
+                node,
+                by: Uid::from("u-1"),
+            },
+            |node| has(node, annotations::PAUSE, "true") && has(node, annotations::PAUSED_BY, "u-1"),
         ),
         (
-            |node| Action::UnpauseNode { node },
-            |node| !node.annotations().contains_key(annotations::PAUSE),
+            |node| Action::UnpauseNode { node, left: None },
+            |node| {
+                let left = node.annotations();
+                !left.contains_key(annotations::PAUSE) && !left.contains_key(annotations::PAUSED_BY)
+            },
         ),
         (
             |node| Action::ClearWish { node },

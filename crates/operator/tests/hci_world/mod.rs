@@ -392,9 +392,13 @@ fn dynamic(cluster: &Cluster, version: &str, plural: &str, namespace: &str) -> A
 async fn create(cluster: &Cluster, version: &str, plural: &str, namespace: &str, mut body: Value) {
     body["apiVersion"] = json!(version);
     body["kind"] = json!(resource(version, plural).kind);
-    let object = serde_json::from_value(body).unwrap();
-    dynamic(cluster, version, plural, namespace)
-        .create(&PostParams::default(), &object)
-        .await
-        .unwrap();
+    let status = body["status"].take();
+    let object: DynamicObject = serde_json::from_value(body).unwrap();
+    let api = dynamic(cluster, version, plural, namespace);
+    api.create(&PostParams::default(), &object).await.unwrap();
+    if !status.is_null() {
+        let (params, patch) = (PatchParams::default(), json!({ "status": status }));
+        let name = object.metadata.name.unwrap();
+        api.patch_status(&name, &params, &Patch::Merge(patch)).await.unwrap();
+    }
 }

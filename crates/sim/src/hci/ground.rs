@@ -53,17 +53,17 @@ impl VmShape {
 
     fn template(&self) -> Value {
         match self.bound {
-            None => json!({ "domain": {} }),
+            None => json!({ "domain": { "devices": {} } }),
             Some(Binding::HostDevice) => {
                 let device = json!({ "name": "gpu", "deviceName": "nvidia.com/T4" });
                 json!({ "domain": { "devices": { "hostDevices": [device] } } })
             }
             Some(Binding::Selector) => {
-                json!({ "domain": {}, "nodeSelector": { "kubernetes.io/hostname": self.node } })
+                json!({ "domain": { "devices": {} }, "nodeSelector": { "kubernetes.io/hostname": self.node } })
             }
             Some(Binding::ContainerDisk) => {
                 let disk = json!({ "name": "cd", "containerDisk": { "image": "example.org/drivers" } });
-                json!({ "domain": {}, "volumes": [disk] })
+                json!({ "domain": { "devices": {} }, "volumes": [disk] })
             }
         }
     }
@@ -188,7 +188,11 @@ impl Ground {
         let machine = format!("custom-{name}");
         let body = json!({
             "apiVersion": "cluster.x-k8s.io/v1beta1", "kind": "Machine", "metadata": { "name": machine },
-            "spec": {}, "status": { "phase": "Running", "nodeRef": { "name": name } },
+            "spec": {
+                "clusterName": "local", "bootstrap": { "dataSecretName": format!("{machine}-machine-bootstrap") },
+                "infrastructureRef": { "apiVersion": "rke.cattle.io/v1", "kind": "CustomMachine", "name": machine },
+            },
+            "status": { "phase": "Running", "nodeRef": { "name": name } },
         });
         make(client, &at("cluster.x-k8s.io/v1beta1", "machines", true), RANCHER, body).await?;
         let secret = json!({
@@ -205,14 +209,17 @@ impl Ground {
 
     /// What is changed for the time of an upgrade, and has to be as it was afterwards.
     async fn lay_settings(&self, client: &kube::Client) -> Result<(), Failure> {
-        for (chart, version) in [
-            ("harvester", "1.6.0"),
-            ("harvester-crd", "1.6.0"),
-            ("rancher-monitoring-crd", "105.1.1+up61.3.2"),
+        for (chart, version, namespace) in [
+            ("harvester", "1.6.0", SYSTEM),
+            ("harvester-crd", "1.6.0", SYSTEM),
+            ("rancher-monitoring-crd", "105.1.1+up61.3.2", "cattle-monitoring-system"),
         ] {
             let body = json!({
                 "apiVersion": "management.cattle.io/v3", "kind": "ManagedChart", "metadata": { "name": chart },
-                "spec": { "paused": false, "version": version, "values": values(chart) },
+                "spec": {
+                    "chart": chart, "repoName": "harvester-charts", "releaseName": chart, "defaultNamespace": namespace,
+                    "paused": false, "version": version, "values": values(chart),
+                },
             });
             make(client, &Kind::Hci(HciKind::Chart).resource(), RANCHER, body).await?;
         }
@@ -222,7 +229,10 @@ impl Ground {
         ] {
             let body = json!({
                 "apiVersion": "harvesterhci.io/v1beta1", "kind": "Addon", "metadata": { "name": addon },
-                "spec": { "enabled": true, "version": version, "valuesContent": "replicas: 2\n" },
+                "spec": {
+                    "enabled": true, "version": version, "valuesContent": "replicas: 2\n", "chart": addon,
+                    "repo": "http://harvester-cluster-repo.cattle-system.svc/charts",
+                },
                 "status": { "status": "AddonDeploySuccessful" },
             });
             make(client, &Kind::Hci(HciKind::Addon).resource(), namespace, body).await?;
@@ -317,7 +327,8 @@ fn at(api_version: &'static str, plural: &'static str, namespaced: bool) -> Reso
 
 /// A real API server serves a new definition a moment after it took it.
 async fn make(client: &kube::Client, resource: &Resource, namespace: &str, body: Value) -> Result<(), Failure> {
-    let request = Request::create_raw(resource.clone(), namespace, body);
+    let said = body["status"].clone();
+    let mut request = Request::create_raw(resource.clone(), namespace, body);
     let mut tries = 0..100;
     loop {
         match request.send(client).await {
@@ -325,8 +336,20 @@ async fn make(client: &kube::Client, resource: &Resource, namespace: &str, body:
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
             Err(failure) if failure.reason != "AlreadyExists" => return Err(failure),
-            _ => return Ok(()),
+            Err(_) => return Ok(()),
+            Ok(_) if said.is_null() => return Ok(()),
+            Ok(_) => break,
         }
+    }
+    // Where the owner of a kind keeps its status apart, what is said when an object is made is not heard.
+    let name = request.body.as_ref().and_then(|body| body["metadata"]["name"].as_str());
+    request.name = name.unwrap_or_default().to_owned();
+    request.verb = Verb::MergePatch;
+    request.subresource = Some("status");
+    request.body = Some(json!({ "status": said }));
+    match request.send(client).await {
+        Err(failure) if failure.code != 404 => Err(failure),
+        _ => Ok(()),
     }
 }
 

@@ -10,6 +10,7 @@ use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
 use super::takes::Takes;
+use super::told;
 use crate::actor::{Actor, Decision, Turn};
 use crate::clock::after;
 use crate::object::{Key, Kind, Object, ObjectRef, name};
@@ -20,7 +21,6 @@ use afloat_core::hci::view::HciKind;
 
 const VM: Kind = Kind::Hci(HciKind::Vm);
 const VMI: Kind = Kind::Hci(HciKind::Vmi);
-const MIGRATION: Kind = Kind::Hci(HciKind::Migration);
 /// How long a guest takes to shut down, and a migration to copy its memory.
 const SHUTDOWN: Duration = Duration::from_secs(20);
 const COPY: Duration = Duration::from_secs(40);
@@ -119,7 +119,7 @@ impl KubeVirt {
             item.key.namespace.clone(),
             migration.data["spec"]["vmiName"].as_str().unwrap_or_default(),
         );
-        let says = |status: Value| Request::patch(MIGRATION, &migration.metadata, json!({ "status": status }));
+        let says = |status: Value| told(HciKind::Migration, &migration.metadata, &status);
         let ended = |phase: &str, why: Option<&str>, now: Timestamp| {
             says(
                 json!({ "phase": phase, "migrationState": { "failureReason": why, "endTimestamp": format!("{now:.0}") } }),
@@ -129,12 +129,13 @@ impl KubeVirt {
             return Decision::request(ended("Failed", Some("the virtual machine is gone"), turn.now));
         };
         let from = node_of(&instance).to_owned();
-        let target = migration.data["status"]["targetNode"].as_str().map(str::to_owned);
+        let target = migration.data["status"]["migrationState"]["targetNode"].as_str();
+        let target = target.map(str::to_owned);
         let Some(target) = target else {
             let only = migration.data["spec"]["addedNodeSelector"]["kubernetes.io/hostname"].as_str();
             return match place(turn.view, &vm, &from, only) {
                 Some(target) => Decision::request(says(json!({
-                    "phase": "Running", "targetNode": target, "migrationState": { "sourceNode": from, "targetNode": target },
+                    "phase": "Running", "migrationState": { "sourceNode": from, "targetNode": target },
                 }))),
                 None if phase.is_empty() => Decision::request(says(json!({ "phase": "Pending" }))),
                 None => Decision::at(after(turn.now, PENDING)),
@@ -184,8 +185,8 @@ fn status(vm: &DynamicObject, word: &str) -> Vec<Request> {
     if vm.data["status"]["printableStatus"] == word {
         return Vec::new();
     }
-    let body = json!({ "status": { "printableStatus": word } });
-    vec![Request::patch(VM, &vm.metadata, body)]
+    let status = json!({ "printableStatus": word });
+    vec![told(HciKind::Vm, &vm.metadata, &status)]
 }
 
 /// Where a machine may go, other than where it is: in service, not tainted, and the least crowded. Of two the one that was upgraded is

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::kubevirt::node_of;
 use super::takes::Takes;
+use super::told;
 use crate::actor::{Actor, Decision, Turn};
 use crate::object::{Key, Kind, ObjectRef};
 use crate::queue::Queue;
@@ -154,7 +155,7 @@ impl Actor for Longhorn {
             status("attached", robustness, at, None)
         };
         if volume.data["status"] != next {
-            requests.push(Request::patch(VOLUME, &volume.metadata, json!({ "status": next })));
+            requests.push(told(HciKind::Volume, &volume.metadata, &next));
         }
         Decision::requests(requests).and_at(again)
     }

@@ -11,6 +11,7 @@ mod machines;
 mod parts;
 mod people;
 mod rancher;
+mod replicas;
 mod scenario;
 mod takes;
 mod tasks;
@@ -21,7 +22,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use afloat_operator::hci::{HciOptions, Place, ReleaseSource};
+use afloat_operator::snapshot::hci::has_status;
 use futures::future::BoxFuture;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 pub use ground::{Binding, Ground, SYSTEM, VmShape};
@@ -36,7 +40,7 @@ use crate::actor::Actor;
 use crate::clock::{Clock, Timings};
 use crate::driver::Driver;
 use crate::object::Kind;
-use crate::request::Failure;
+use crate::request::{Failure, Request};
 use afloat_core::hci::view::HciKind;
 
 /// The Rancher of the release.
@@ -58,6 +62,7 @@ const WATCHED: &[Kind] = &[
     Kind::Hci(HciKind::Image),
     Kind::Hci(HciKind::UpgradeLog),
     Kind::Hci(HciKind::Chart),
+    Kind::Hci(HciKind::Bundle),
 ];
 
 /// What goes wrong.
@@ -76,6 +81,22 @@ pub struct Trouble {
     pub repo_silent: u32,
 }
 
+/// Whoever applies charts for real, on a cluster that can take it.
+pub trait Charts: Send + Sync {
+    /// Brings Rancher to this version, as the machine of a Job does it.
+    fn upgrade_rancher(&self, version: &str) -> BoxFuture<'static, Result<(), String>>;
+    /// Brings the release of a `ManagedChart` to what its spec says, as fleet does it.
+    fn roll_out(&self, chart: &Value) -> BoxFuture<'static, Result<(), String>>;
+}
+
+/// What is said of an object, where the owner of its kind keeps it.
+fn told(kind: HciKind, meta: &ObjectMeta, status: &Value) -> Request {
+    if has_status(kind) {
+        return Request::patch_status(Kind::Hci(kind), meta, status);
+    }
+    Request::patch(Kind::Hci(kind), meta, json!({ "status": status }))
+}
+
 /// How the world behaves.
 #[derive(Clone)]
 pub struct HciWorldOptions {
@@ -87,6 +108,9 @@ pub struct HciWorldOptions {
     pub people: Vec<Act>,
     /// The client of the tasks; the world's own where there is none.
     pub task_client: Option<kube::Client>,
+    /// Who applies charts. With somebody who does, Deployments are rolled out elsewhere too: helm believes only what
+    /// the ReplicaSets of a real controller say.
+    pub charts: Option<Arc<dyn Charts>>,
 }
 
 /// A running world; it ends when this is dropped.
@@ -94,6 +118,8 @@ pub struct HciWorld {
     pods: tasks::Pods,
     actors: JoinHandle<()>,
     tasks: JoinHandle<()>,
+    /// What is played only where charts are applied for real.
+    for_real: Vec<JoinHandle<()>>,
     pub host: HostLog,
 }
 
@@ -101,6 +127,9 @@ impl Drop for HciWorld {
     fn drop(&mut self) {
         self.actors.abort();
         self.tasks.abort();
+        for part in &self.for_real {
+            part.abort();
+        }
     }
 }
 
@@ -110,29 +139,37 @@ impl HciWorld {
         ground.lay(&client).await?;
         let trouble = options.trouble;
         let failing = jobs::Failing::new(trouble.failing_jobs);
-        let actors: Vec<Box<dyn Actor>> = vec![
+        let for_real = options.charts.is_some();
+        let fleet = (!for_real).then(|| Box::new(fleet::Fleet::default()) as Box<dyn Actor>);
+        let mut actors: Vec<Box<dyn Actor>> = vec![
             Box::new(rancher::Planner::new(trouble.rancher_restarts)),
             Box::new(kubevirt::KubeVirt::new(trouble.failing_migrations)),
             Box::new(longhorn::Longhorn::new(trouble.volumes)),
-            Box::new(parts::Importers::new(trouble.parts)),
-            Box::new(fleet::Fleet::default()),
-            Box::new(machines::Machines::new(ground.release_os(), trouble.machines)),
-            Box::new(people::People::new(options.people)),
+            Box::new(parts::Importers::new(trouble.parts, !for_real)),
         ];
+        actors.extend(fleet);
+        actors.push(Box::new(machines::Machines::new(ground.release_os(), trouble.machines)));
+        actors.push(Box::new(people::People::new(options.people)));
         let (pace, seed) = (options.timings.pace, options.seed);
         let driver = Driver::new(client.clone(), options.clock, options.timings, seed, actors);
         let host = HostLog::default();
         let pods = tasks::Pods {
             own: options.task_client.unwrap_or_else(|| client.clone()),
-            client,
+            client: client.clone(),
             clock: options.clock,
             pace,
             seed,
             log: host.clone(),
             failing,
-            rancher: Arc::from(format!("rancher/rancher:{NEW_RANCHER}")),
+            charts: options.charts.clone(),
         };
         Ok(Self {
+            for_real: options.charts.map_or_else(Vec::new, |charts| {
+                vec![
+                    tokio::spawn(replicas::run(client.clone())),
+                    tokio::spawn(fleet::for_real(client, charts)),
+                ]
+            }),
             actors: tokio::spawn(driver.run(WATCHED)),
             tasks: tokio::spawn(tasks::run(pods.clone())),
             pods,

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::takes::Takes;
+use super::told;
 use crate::actor::{Actor, Decision, Turn};
 use crate::object::{Kind, ObjectRef};
 use crate::queue::Queue;
@@ -30,13 +31,16 @@ pub struct PartsTrouble {
 #[derive(Debug)]
 pub struct Importers {
     trouble: PartsTrouble,
+    /// Whether Deployments are rolled out here.
+    deploys: bool,
     takes: Takes,
 }
 
 impl Importers {
-    pub fn new(trouble: PartsTrouble) -> Self {
+    pub fn new(trouble: PartsTrouble, deploys: bool) -> Self {
         Self {
             trouble,
+            deploys,
             takes: Takes::default(),
         }
     }
@@ -62,6 +66,7 @@ impl Actor for Importers {
         let Some(reference) = change.reference() else { return };
         let ours = match reference.kind {
             Kind::Hci(HciKind::Image | HciKind::UpgradeLog) => true,
+            Kind::Deployment if !self.deploys => false,
             Kind::Deployment => {
                 reference.key.name.starts_with("upgrade-repo-")
                     || reference.key.name == "harvester"
@@ -112,10 +117,9 @@ impl Actor for Importers {
         let Some(object) = turn.view.get(item) else {
             return Decision::nothing();
         };
-        Decision::request(if item.kind == Kind::Deployment {
-            Request::patch_status(item.kind, object.meta(), &status)
-        } else {
-            Request::patch(item.kind, object.meta(), json!({ "status": status }))
+        Decision::request(match item.kind {
+            Kind::Hci(kind) => told(kind, object.meta(), &status),
+            kind => Request::patch_status(kind, object.meta(), &status),
         })
     }
 }

@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::people::Moment;
 use super::takes::Takes;
+use super::told;
 use crate::actor::{Actor, Decision, Turn};
 use crate::clock::after;
 use crate::object::{Key, Kind, ObjectRef, annotation, controller_of, name};
@@ -232,10 +233,11 @@ fn tell(mut decision: Decision, cluster: &DynamicObject, at: Option<&str>) -> De
     });
     let said = &cluster.data["status"]["conditions"][0];
     if said["status"] != status || said["message"] != message {
-        let condition = json!([{ "type": "ControlPlaneReady", "status": status, "message": message }]);
-        let body = json!({ "status": { "conditions": condition } });
-        let kind = Kind::Hci(HciKind::Cluster);
-        decision.requests.push(Request::patch(kind, &cluster.metadata, body));
+        let condition = json!([{ "type": "Updated", "status": status, "message": message }]);
+        let status = json!({ "conditions": condition });
+        decision
+            .requests
+            .push(told(HciKind::Cluster, &cluster.metadata, &status));
     }
     decision
 }

@@ -23,6 +23,7 @@ use serde_json::json;
 use tokio::task::JoinSet;
 
 use super::jobs::{Failing, ended, is_over, kind_of};
+use super::{Charts, NEW_RANCHER};
 use crate::clock::{Clock, after};
 use crate::hash::fnv64;
 use crate::object::{Kind, label, uid};
@@ -82,14 +83,17 @@ impl SimTaskHost {
         tokio::time::sleep(self.pods.clock.until(due)).await;
         self.pods.failing.fails(&self.kind, &self.node)?;
         if work == HostWork::UpgradeRancher {
-            self.bring_rancher().await?;
+            match &self.pods.charts {
+                Some(charts) => charts.upgrade_rancher(NEW_RANCHER).await?,
+                None => self.bring_rancher().await?,
+            }
         }
         Ok(())
     }
 
     /// What helm does with Rancher's chart.
     async fn bring_rancher(&self) -> Result<(), String> {
-        let container = json!({ "name": "rancher", "image": &*self.pods.rancher });
+        let container = json!({ "name": "rancher", "image": format!("rancher/rancher:{NEW_RANCHER}") });
         let change = json!({ "spec": { "template": { "spec": { "containers": [container] } } } });
         let servers = Api::<Deployment>::namespaced(self.pods.client.clone(), RANCHER_NAMESPACE);
         let params = PatchParams::default();
@@ -128,8 +132,8 @@ pub(super) struct Pods {
     pub seed: u64,
     pub log: HostLog,
     pub failing: Failing,
-    /// The image of the release's Rancher.
-    pub rancher: Arc<str>,
+    /// Who applies Rancher's chart for real, where somebody does.
+    pub charts: Option<Arc<dyn Charts>>,
 }
 
 /// Runs the tasks of Jobs until it is dropped.

@@ -99,6 +99,7 @@ impl HciPlay {
             trouble: script.trouble.clone(),
             people: script.people.clone(),
             task_client: Some(own.clone()),
+            charts: None,
         };
         let world = HciWorld::start(client.clone(), &script.ground, options)
             .await

@@ -59,11 +59,26 @@ fn rancher(view: &View, release: &Release, host: &HostDone) -> Option<Look> {
             ),
         });
     };
-    if !reaches(server.tag(), wanted) {
-        let brought = || waits(format!("waits to see Rancher {wanted}, {} runs", server.tag()));
+    let broken_off = is_broken_off(view);
+    if broken_off || !reaches(server.tag(), wanted) {
+        let brought = || {
+            let still = if broken_off {
+                ", and what helm says of it is not over"
+            } else {
+                ""
+            };
+            waits(format!("waits to see Rancher {wanted}, {} runs{still}", server.tag()))
+        };
         return Some(first_open(&[HostWork::UpgradeRancher], host).unwrap_or_else(brought));
     }
     (!server.rolled_out).then(|| waits(format!("waits until every replica of Rancher runs {}", server.tag())))
+}
+
+/// Whether a helm that was killed has left Rancher's chart half applied. Its Deployment may be the release's by then, and the rest is not;
+/// nor does any other helm begin before that is undone.
+fn is_broken_off(view: &View) -> bool {
+    let newest = view.hci.helm_releases.values().max_by_key(|release| release.revision);
+    newest.is_some_and(|release| release.status.starts_with("pending-"))
 }
 
 /// Whether a version is the one wanted, or a later one that somebody has brought.
@@ -134,12 +149,21 @@ fn titled(name: &str, version: Option<&str>) -> String {
     version.map_or_else(|| format!("chart {name}"), |version| format!("chart {name} {version}"))
 }
 
+/// The name that Rancher gives to the bundle of a chart; it would cut a longer one than any of these.
+fn bundle_of(chart: &str) -> String {
+    format!("mcc-{chart}")
+}
+
 /// Why a chart is not rolled out. A chart says that it is ready before its Deployments are changed: Harvester's own has to run the release.
 fn not_there_yet(view: &View, name: &str, chart: &Seen<Chart>, release: &Release) -> Option<String> {
-    if !chart.observed {
+    let bundle = view.hci.bundles.get(&Key::new(LOCAL_NAMESPACE, &bundle_of(name)));
+    let Some(bundle) = bundle.filter(|bundle| !bundle.paused && bundle.version == chart.version) else {
+        return Some("Rancher has not handed it to fleet yet".to_owned());
+    };
+    if !bundle.observed {
         return Some("fleet has not looked at it yet".to_owned());
     }
-    if let Some(why) = &chart.not_ready {
+    if let Some(why) = &bundle.not_ready {
         return Some(if why.is_empty() {
             "it is not ready".to_owned()
         } else {

@@ -11,7 +11,7 @@ use super::{Errand, HostDone, Look, recorded};
 use crate::hci::action::TaskWrite;
 use crate::hci::config;
 use crate::hci::nodes::some;
-use crate::hci::view::RestoreList;
+use crate::hci::view::{Migration, RestoreList, Seen};
 use crate::view::{Key, NodeName, View};
 
 /// One look.
@@ -53,8 +53,16 @@ pub fn restore_vm(view: &View, errand: &Errand, _: &HostDone, now: Timestamp) ->
         } else {
             format!("; not there any more: {}", some(&gone))
         };
+        let stay = if is_unheard(view, errand) {
+            "; this KubeVirt cannot be told where a machine is to go, so that those that were moved stay where they are"
+        } else {
+            ""
+        };
         return Look::Done {
-            says: format!("everybody who was stopped for {} is to run again{gone}", errand.node),
+            says: format!(
+                "everybody who was stopped for {} is to run again{gone}{stay}",
+                errand.node
+            ),
         };
     }
     Look::Write {
@@ -98,8 +106,7 @@ pub fn moved_from<'a>(view: &'a View, upgrade: &'a Key, node: &'a NodeName) -> i
         let last = moves.iter().rev().find(|migration| &*migration.phase == "Succeeded")?;
         let ours = last.source.as_ref() == Some(node);
         // Whoever moved it after us wants it where it is.
-        let later =
-            |other: &crate::hci::view::Migration| &*other.phase == "Succeeded" && other.created_at > last.created_at;
+        let later = |other: &Migration| &*other.phase == "Succeeded" && other.created_at > last.created_at;
         (elsewhere && ours && !of_vm(view, key).any(|other| later(other))).then(|| key.clone())
     })
 }
@@ -107,7 +114,7 @@ pub fn moved_from<'a>(view: &'a View, upgrade: &'a Key, node: &'a NodeName) -> i
 /// Asks for the way back, a few at a time. One that does not come after some attempts stays where it is: it runs.
 fn come_back(view: &View, errand: &Errand, now: Timestamp) -> Option<Look> {
     let upgrade = view.hci.upgrades.get(&errand.upgrade)?;
-    if !config::migrate_back(upgrade).unwrap_or_default() {
+    if !config::migrate_back(upgrade).unwrap_or_default() || is_unheard(view, errand) {
         return None;
     }
     let (mut under_way, mut names, mut again) = (0, Vec::new(), None::<Timestamp>);
@@ -153,6 +160,17 @@ fn come_back(view: &View, errand: &Errand, now: Timestamp) -> Option<Look> {
     } else {
         Look::Write { what: moves, says }
     })
+}
+
+/// Whether the wish where a machine is to go was dropped: a KubeVirt before v1.6 does not know it, and takes the machine anywhere.
+fn is_unheard(view: &View, errand: &Errand) -> bool {
+    let dropped = |migration: &Seen<Migration>| {
+        let key = &migration.target.key;
+        let name = back(errand, &Key::new(&key.namespace, &migration.vmi));
+        let numbered = key.name.strip_prefix(&*name).is_some_and(|rest| rest.starts_with('-'));
+        numbered && migration.to.is_none()
+    };
+    view.hci.migrations.values().any(|migration| dropped(migration))
 }
 
 fn back(errand: &Errand, vm: &Key) -> String {

@@ -64,6 +64,7 @@ fn migration(world: &mut World, attempt: usize, phase: &str, why: Option<&str>) 
     let migration = Migration {
         vmi: Arc::from("web"),
         phase: Arc::from(phase),
+        to: None,
         source: Some(NodeName::from(NODE)),
         message: why.map(Arc::from),
         created_at: Some(now()),
@@ -345,6 +346,7 @@ fn comes_back(world: &mut World, attempt: usize, phase: &str) {
         vmi: Arc::from("web"),
         phase: Arc::from(phase),
         source: Some(NodeName::from("node-2")),
+        to: Some(NodeName::from(NODE)),
         created_at: Some(now()),
         ..Migration::default()
     };
@@ -393,6 +395,22 @@ fn h22_nobody_comes_back_unasked_or_against_a_persons_will_or_for_ever() {
         let end = restored(&world);
         assert!(matches!(end, Look::Done { .. }), "{why}: {end:?}");
     }
+}
+
+#[test]
+fn h22_nobody_is_moved_on_by_a_kubevirt_that_does_not_hear_where_to() {
+    let mut world = moved();
+    comes_back(&mut world, 1, "Failed");
+    let name = Key::new("shop", &format!("{}-web-back-1", World::key().name));
+    let mut unheard = world.view.hci.migrations[&name].what.clone();
+    (unheard.to, unheard.ended_at) = (None, Some(now() - jiff::SignedDuration::from_hours(1)));
+    world.take("shop", &name.name, unheard, HciObject::Migration);
+    let end = restored(&world);
+    assert!(matches!(end, Look::Done { .. }), "{end:?}");
+    assert!(
+        end.words().contains("cannot be told where a machine is to go"),
+        "{end:?}"
+    );
 }
 
 #[test]

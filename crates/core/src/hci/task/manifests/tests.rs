@@ -4,7 +4,7 @@ use super::*;
 use crate::hci::task::TaskWrite;
 use crate::hci::task::tests::{errand, now};
 use crate::hci::tests::world::{RELEASE, World};
-use crate::hci::view::{Addon, HciObject, Server, Upstream};
+use crate::hci::view::{Addon, Bundle, HciObject, HelmRelease, Server, Upstream};
 use crate::view::Uid;
 use afloat_api::harvester::UpgradeStatus;
 
@@ -36,11 +36,13 @@ fn world() -> World {
             paused: true,
             paused_by: Some(by.clone()),
             version: Arc::from(version),
-            observed: true,
             update_methods: Arc::from(r#"["LiveMigrate"]"#),
             ..Chart::default()
         };
         world.take(LOCAL_NAMESPACE, name, chart, HciObject::Chart);
+        bundle(&mut world, name, |bundle| {
+            (bundle.paused, bundle.version, bundle.observed) = (true, Arc::from(version), true);
+        });
     }
     for (name, namespace) in [
         ("rancher-monitoring", "cattle-monitoring-system"),
@@ -75,6 +77,14 @@ fn chart(world: &mut World, name: &str, change: impl FnOnce(&mut Chart)) {
     world.take(LOCAL_NAMESPACE, name, chart, HciObject::Chart);
 }
 
+fn bundle(world: &mut World, name: &str, change: impl FnOnce(&mut Bundle)) {
+    let name = format!("mcc-{name}");
+    let known = world.view.hci.bundles.get(&Key::new(LOCAL_NAMESPACE, &name));
+    let mut bundle = known.map(|bundle| bundle.what.clone()).unwrap_or_default();
+    change(&mut bundle);
+    world.take(LOCAL_NAMESPACE, &name, bundle, HciObject::Bundle);
+}
+
 /// Carries out what a look writes; each in a word.
 fn written(world: &mut World, look: Look) -> Vec<String> {
     let Look::Write { what, .. } = look else {
@@ -94,7 +104,7 @@ fn written(world: &mut World, look: Look) -> Vec<String> {
             } => {
                 let name = target.key.name.to_string();
                 chart(world, &name, |chart| {
-                    (chart.paused, chart.paused_by, chart.observed) = (false, None, false);
+                    (chart.paused, chart.paused_by) = (false, None);
                     if let Some(version) = &version {
                         chart.version = Arc::clone(version);
                     }
@@ -136,16 +146,20 @@ fn h23_h25_h40_the_server_of_charts_the_charts_and_the_addons_come_in_this_order
     ] {
         let next = look(&world);
         assert_eq!(written(&mut world, next), [words]);
-        assert!(
-            look(&world).words().contains("fleet has not looked at it yet"),
-            "{:?}",
-            look(&world)
-        );
-        chart(&mut world, name, |chart| {
-            (chart.observed, chart.not_ready) = (true, Some(Arc::from("Modified(1)")));
+        let says = |world: &World, words: &str| assert!(look(world).words().contains(words), "{:?}", look(world));
+        says(&world, "Rancher has not handed it to fleet yet");
+        let version = Arc::clone(&world.view.hci.charts[&Key::new(LOCAL_NAMESPACE, name)].version);
+        bundle(&mut world, name, |bundle| bundle.version = version);
+        says(&world, "Rancher has not handed it to fleet yet");
+        bundle(&mut world, name, |bundle| {
+            (bundle.paused, bundle.observed) = (false, false);
         });
-        assert!(look(&world).words().contains("Modified(1)"), "{:?}", look(&world));
-        chart(&mut world, name, |chart| chart.not_ready = None);
+        says(&world, "fleet has not looked at it yet");
+        bundle(&mut world, name, |bundle| {
+            (bundle.observed, bundle.not_ready) = (true, Some(Arc::from("Modified(1)")));
+        });
+        says(&world, "Modified(1)");
+        bundle(&mut world, name, |bundle| bundle.not_ready = None);
     }
     let next = look(&world);
     assert_eq!(
@@ -185,6 +199,34 @@ fn h23_nothing_is_rolled_out_before_rancher_is_the_releases() {
 }
 
 #[test]
+fn h23_a_rancher_whose_chart_was_broken_off_is_brought_again_whatever_it_runs() {
+    let mut world = world();
+    let revisions = |world: &mut World, all: &[&str]| {
+        for (number, status) in all.iter().enumerate() {
+            let release = HelmRelease {
+                revision: number as u64 + 1,
+                status: Arc::from(*status),
+            };
+            let name = format!("sh.helm.release.v1.rancher.v{}", release.revision);
+            world.take(RANCHER_NAMESPACE, &name, release, HciObject::HelmRelease);
+        }
+    };
+    revisions(&mut world, &["superseded", "deployed", "pending-upgrade"]);
+    assert_eq!(look(&world), Look::Host(HostWork::UpgradeRancher));
+    let brought = HostDone::from([HostWork::UpgradeRancher]);
+    let unseen = apply_manifests(&world.view, &errand(), &brought, now());
+    assert!(
+        unseen.words().contains("what helm says of it is not over"),
+        "{unseen:?}"
+    );
+    revisions(
+        &mut world,
+        &["superseded", "superseded", "pending-upgrade", "superseded", "deployed"],
+    );
+    assert!(matches!(look(&world), Look::Write { .. }), "{:?}", look(&world));
+}
+
+#[test]
 fn a_chart_that_calls_itself_ready_too_early_is_not_believed() {
     let mut world = world();
     serve(&mut world, CHART_SERVER, "rancher/harvester-cluster-repo:v1.7.0", true);
@@ -192,6 +234,9 @@ fn a_chart_that_calls_itself_ready_too_early_is_not_believed() {
         chart(&mut world, name, |chart| {
             (chart.paused, chart.version) = (false, Arc::from(NEW));
             chart.update_methods_before = Some(Arc::from("null"));
+        });
+        bundle(&mut world, name, |bundle| {
+            (bundle.paused, bundle.version) = (false, Arc::from(NEW));
         });
     }
     for (image, rolled_out, says) in [

@@ -1,142 +1,34 @@
-//! Seed 000's own test plan on a real kube-apiserver, etcd and garbage collector: three nodes of a Harvester-like cluster whose Rancher, KubeVirt and
-//! Longhorn are the simulator's, upgraded by the real operator, with stock kubectl as the person. The tasks of the Jobs are also run as the
-//! commands that a Job runs.
+//! Seed 000's own test plan on a real kube-apiserver, etcd, garbage collector and controller of Deployments: three nodes of a Harvester-like
+//! cluster whose Rancher, KubeVirt and Longhorn are the simulator's, upgraded by the real operator, with stock kubectl as the person. Charts are
+//! applied by a real helm: Rancher's by the code that runs on a node, the others by whoever plays fleet. The tasks of the Jobs are also run as
+//! the commands that a Job runs.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by failing")]
 
-mod real;
+mod charts;
+mod cluster;
+mod helm;
+mod machine;
+mod upstream;
 
-use std::collections::BTreeMap;
-use std::io::Write as _;
-use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
 use afloat_operator::OperatorConfig;
-use afloat_realparts::{Components, ControlPlane, Options};
 use afloat_sim::clock::{Clock, Timings};
 use afloat_sim::hci::{Ground, HciWorld, HciWorldOptions, Trouble, operator_options};
 use afloat_sim::kubelet::HealthBoard;
 use afloat_sim::tier2;
 use serde_json::{Value, json};
 
+use charts::Shelf;
+use cluster::Cluster;
+use helm::{Applier, RANCHER_NAMESPACE};
+
 /// How much quicker than life the machines are.
 const SPEED: f64 = 60.0;
 const UPGRADE: &str = "hvst-upgrade-real";
 const SYSTEM: &str = "harvester-system";
 const PAUSE: &str = "harvesterhci.io/node-upgrade-pause";
-
-struct Cluster {
-    plane: ControlPlane,
-    kubectl: PathBuf,
-}
-
-impl Cluster {
-    fn start() -> Self {
-        let paths = Components::locate_some(&["kubectl"]).unwrap();
-        let options = Options {
-            controller_manager: true,
-            // The simulator plays the others, Jobs among them.
-            controllers: vec!["garbage-collector-controller".to_owned()],
-            ..Options::default()
-        };
-        Self {
-            plane: ControlPlane::start(&options).unwrap(),
-            kubectl: paths.of("kubectl").unwrap().to_owned(),
-        }
-    }
-
-    fn run(&self, program: &mut Command, input: &str) -> Output {
-        let mut child = program
-            .arg("--kubeconfig")
-            .arg(self.plane.kubeconfig_path())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-        child.wait_with_output().unwrap()
-    }
-
-    /// What kubectl prints; an error where it does not succeed.
-    fn kubectl(&self, line: &str, input: &str) -> Result<String, String> {
-        let output = self.run(Command::new(&self.kubectl).args(line.split(' ')), input);
-        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        if output.status.success() {
-            Ok(text(output.stdout))
-        } else {
-            Err(text(output.stderr))
-        }
-    }
-
-    fn get(&self, what: &str) -> Option<Value> {
-        let text = self
-            .kubectl(&format!("get {what} -o json --ignore-not-found"), "")
-            .unwrap();
-        serde_json::from_str(&text).ok()
-    }
-
-    fn afloat(&self, line: &str) -> (i32, String) {
-        let output = self.run(Command::new(env!("CARGO_BIN_EXE_afloat")).args(line.split(' ')), "");
-        let text = [output.stdout, output.stderr].concat();
-        (
-            output.status.code().unwrap_or(-1),
-            String::from_utf8_lossy(&text).into_owned(),
-        )
-    }
-
-    fn upgrade(&self) -> Value {
-        self.get(&format!("upgrades.harvesterhci.io -n {SYSTEM} {UPGRADE}"))
-            .unwrap_or_default()
-    }
-
-    fn state_of(&self, node: &str) -> String {
-        let state = &self.upgrade()["status"]["nodeStatuses"][node]["state"];
-        state.as_str().unwrap_or_default().to_owned()
-    }
-
-    async fn until(&self, seconds: u64, what: &str, holds: impl Fn() -> bool) {
-        let deadline = Instant::now() + Duration::from_secs(seconds);
-        while !holds() {
-            let words = || {
-                format!(
-                    "not reached: {what}\n{:#}\n{}",
-                    self.upgrade()["status"],
-                    self.afloat("explain").1
-                )
-            };
-            assert!(Instant::now() < deadline, "{}", words());
-            tokio::time::sleep(Duration::from_millis(300)).await;
-        }
-    }
-
-    /// Uids of running machines, by name.
-    fn running(&self) -> BTreeMap<String, String> {
-        let all = self.get("virtualmachineinstances.kubevirt.io -A").unwrap_or_default();
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let alive = all["items"].as_array().into_iter().flatten();
-        alive
-            .filter(|vmi| vmi["status"]["phase"] == "Running")
-            .map(|vmi| (text(&vmi["metadata"]["name"]), text(&vmi["metadata"]["uid"])))
-            .collect()
-    }
-
-    /// Marks that an upgrade puts on nodes.
-    fn marks(&self) -> Vec<String> {
-        let nodes = self.get("nodes").unwrap_or_default();
-        let nodes = nodes["items"].as_array().cloned().unwrap_or_default();
-        let marks = nodes.iter().flat_map(|node| {
-            let annotations = node["metadata"]["annotations"].as_object().into_iter().flatten();
-            let taints = node["spec"]["taints"].as_array().into_iter().flatten();
-            let marks = annotations
-                .map(|(key, _)| key.clone())
-                .chain(taints.map(ToString::to_string));
-            marks.collect::<Vec<_>>()
-        });
-        marks.collect()
-    }
-}
 
 struct Site {
     cluster: Cluster,
@@ -153,8 +45,19 @@ impl Drop for Site {
 
 impl Site {
     async fn start(config: Value) -> Self {
+        Self::with_helm_killed(config, false).await
+    }
+
+    /// With the first helm that upgrades Rancher killed half-way, or not.
+    async fn with_helm_killed(config: Value, kills: bool) -> Self {
         let cluster = Cluster::start();
-        let client = real::client(&cluster.plane).await;
+        let shelf = Arc::new(Shelf::fill(cluster.folder.path(), &cluster.helm));
+        let applier = Applier::new(cluster.helm.clone(), shelf, cluster.plane.client().unwrap(), kills);
+        applier.install_old_rancher();
+        applier.install_old_kinds();
+        upstream::install(&cluster);
+        upstream::assert_complete(&cluster);
+        let client = upstream::strict_client(&cluster.plane).await;
         let mut ground = Ground::new(3, 10);
         ground.upgrade_config = Some(config);
         let clock = Clock::starting_at(jiff::Timestamp::now());
@@ -165,23 +68,67 @@ impl Site {
             trouble: Trouble::default(),
             people: Vec::new(),
             task_client: None,
+            charts: Some(Arc::new(applier)),
         };
         for definition in afloat_api::crds::own() {
             let text = serde_json::to_string(&definition).unwrap();
             cluster.kubectl("apply --server-side -f -", &text).unwrap();
         }
+        upstream::assert_strict(&client).await;
         let world = HciWorld::start(client.clone(), &ground, options).await.unwrap();
         tier2::lay_ground(&client, "v1.33.5", &[]).await.unwrap();
         let config = OperatorConfig {
             hci: operator_options(&ground, &Trouble::default()),
             ..tier2::operator(client, clock, HealthBoard::default(), "afloat-1")
         };
-        Self {
+        let site = Self {
             cluster,
             ground,
             _world: world,
             operator: tokio::spawn(afloat_operator::run(config, std::future::pending())),
+        };
+        site.hand_over().await;
+        site
+    }
+
+    /// Waits for the charts of the old release, and says that Harvester's own controller leaves upgrades alone.
+    async fn hand_over(&self) {
+        let is_deployed = |chart: &str| self.cluster.helm.deployed().iter().any(|one| one == chart);
+        for chart in ["harvester-1.6.0", "rancher-monitoring-crd-105.1.1+up61.3.2"] {
+            self.cluster.until(120, chart, || is_deployed(chart)).await;
         }
+        let off = format!("annotate deployment -n {SYSTEM} harvester afloat.dev/harvester-upgrades=off");
+        self.cluster.kubectl(&off, "").unwrap();
+    }
+
+    /// How KubeVirt is told to renew running machines.
+    fn update_methods(&self) -> Value {
+        let kubevirt = self.cluster.get(&format!("kubevirts.kubevirt.io -n {SYSTEM} kubevirt"));
+        kubevirt.unwrap_or_default()["spec"]["workloadUpdateStrategy"]["workloadUpdateMethods"].clone()
+    }
+
+    /// Rancher is the one of the release by its chart, with what a person chose, and what only the new chart knows.
+    fn assert_rancher_upgraded(&self) {
+        let values = self
+            .cluster
+            .helm
+            .json(&format!("get values rancher -n {RANCHER_NAMESPACE}"));
+        assert_eq!(
+            values,
+            json!({ "hostname": "rancher.example.org", "replicas": 2, "rancherImageTag": "v2.12.2" })
+        );
+        let server = self
+            .cluster
+            .get(&format!("deployment -n {RANCHER_NAMESPACE} rancher"))
+            .unwrap();
+        let container = &server["spec"]["template"]["spec"]["containers"][0];
+        assert_eq!(container["image"], "rancher/rancher:v2.12.2");
+        assert_eq!(container["args"], json!(["--hostname=rancher.example.org"]));
+        assert_eq!(container["env"], json!([{ "name": "AUDIT_LEVEL", "value": "0" }]));
+        assert_eq!(server["status"]["updatedReplicas"], 2);
+        let kind = self.cluster.get("crd projects.rancher.example.org").unwrap();
+        let fields = &kind["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"];
+        assert!(fields["quota"].is_object(), "the chart inside it came along: {fields}");
     }
 
     fn create_upgrade(&self) {
@@ -200,12 +147,20 @@ fn config() -> Value {
     })
 }
 
+const CHARTS: [&str; 4] = [
+    "rancher-2.12.2",
+    "harvester-1.7.0",
+    "harvester-crd-1.7.0",
+    "rancher-monitoring-crd-105.1.2+up61.3.2",
+];
+
 #[tokio::test(flavor = "multi_thread")]
 async fn h6_h7_h22_h46_three_nodes_on_a_real_api_server_with_kubectl_as_the_person() {
     let site = Site::start(config()).await;
     let cluster = &site.cluster;
     let before = cluster.running();
     assert_eq!(before.len(), 10);
+    upstream::assert_readable(cluster);
     site.create_upgrade();
 
     cluster
@@ -217,6 +172,10 @@ async fn h6_h7_h22_h46_three_nodes_on_a_real_api_server_with_kubectl_as_the_pers
     assert_eq!(cluster.get(&job), None, "a paused node gets no pre-drain Job");
     let (code, said) = cluster.afloat("explain");
     assert!(code == 0 && said.contains("node-2"), "{said}");
+    site.assert_rancher_upgraded();
+    let revisions = cluster.helm.rancher_revisions();
+    assert_eq!(revisions, ["v2.11.3 superseded", "v2.12.2 deployed"]);
+    assert_eq!(site.update_methods(), json!([]), "nobody is moved a second time");
 
     cluster.kubectl(&format!("annotate node node-2 {PAUSE}-"), "").unwrap();
     cluster
@@ -224,12 +183,8 @@ async fn h6_h7_h22_h46_three_nodes_on_a_real_api_server_with_kubectl_as_the_pers
         .await;
     cluster
         .until(240, "the end", || {
-            let upgrade = cluster.upgrade();
-            let conditions = upgrade["status"]["conditions"].as_array().cloned().unwrap_or_default();
-            let done = conditions
-                .iter()
-                .any(|one| one["type"] == "Completed" && one["status"] == "True");
-            done && upgrade["metadata"]["labels"]["harvesterhci.io/upgradeCleanup"] == "Succeeded"
+            let cleaned_up = cluster.upgrade()["metadata"]["labels"]["harvesterhci.io/upgradeCleanup"] == "Succeeded";
+            cleaned_up && cluster.is_true("Completed")
         })
         .await;
     cluster
@@ -246,6 +201,18 @@ async fn h6_h7_h22_h46_three_nodes_on_a_real_api_server_with_kubectl_as_the_pers
         );
     }
     assert_eq!(cluster.marks(), Vec::<String>::new());
+    cluster
+        .until(60, "machines are renewed as before", || {
+            site.update_methods() == json!(["LiveMigrate"])
+        })
+        .await;
+    // Giving that back is one more revision of Harvester's own chart, which helm may still be at.
+    cluster
+        .until(60, "every chart of the release is deployed", || {
+            let deployed = cluster.helm.deployed();
+            CHARTS.iter().all(|chart| deployed.iter().any(|one| one == chart))
+        })
+        .await;
     println!("{}", cluster.afloat("status").1);
 
     cluster
@@ -260,6 +227,45 @@ async fn h6_h7_h22_h46_three_nodes_on_a_real_api_server_with_kubectl_as_the_pers
             jobs().is_none_or(|jobs| jobs["items"] == json!([]))
         })
         .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h23_a_helm_that_was_killed_half_way_is_undone_by_the_next_attempt() {
+    let site = Site::with_helm_killed(config(), true).await;
+    let cluster = &site.cluster;
+    site.create_upgrade();
+    cluster
+        .until(120, "the upgrade failed", || {
+            cluster
+                .condition("SystemServicesUpgraded")
+                .is_some_and(|(status, _)| status == "False")
+        })
+        .await;
+    let (_, says) = cluster.condition("SystemServicesUpgraded").unwrap();
+    assert!(says.contains("brings Rancher to the release"), "{says}");
+    assert_eq!(
+        cluster.helm.rancher_revisions(),
+        ["v2.11.3 deployed", "v2.12.2 pending-upgrade"]
+    );
+
+    let (code, said) = cluster.afloat(&format!("resume {UPGRADE}"));
+    assert_eq!(code, 0, "{said}");
+    cluster
+        .until(120, "the services of the release", || {
+            cluster.is_true("SystemServicesUpgraded")
+        })
+        .await;
+    let revisions = cluster.helm.rancher_revisions();
+    assert_eq!(
+        revisions,
+        [
+            "v2.11.3 superseded",
+            "v2.12.2 pending-upgrade",
+            "v2.11.3 superseded",
+            "v2.12.2 deployed"
+        ]
+    );
+    site.assert_rancher_upgraded();
 }
 
 #[tokio::test(flavor = "multi_thread")]

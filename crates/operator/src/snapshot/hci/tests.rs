@@ -1,0 +1,71 @@
+//! What is kept of objects as their owners write them.
+
+use serde_json::json;
+
+use super::*;
+
+fn reduced(kind: HciKind, mut body: Value) -> HciObject {
+    body["metadata"] = json!({ "name": "a", "namespace": "shop", "uid": "1", "resourceVersion": "7", "generation": 4 });
+    reduce(kind, &serde_json::from_value(body).unwrap()).unwrap()
+}
+
+#[test]
+fn a_restore_that_failed_is_over() {
+    let conditions = |status: &str, reason: &str| {
+        let progress = json!({ "type": "InProgress", "status": status, "reason": reason, "message": "why" });
+        json!({ "status": { "complete": false, "conditions": [progress] } })
+    };
+    for (body, expected) in [
+        (conditions("True", ""), true),
+        (conditions("False", ""), true),
+        (conditions("False", "Error"), false),
+        (json!({ "status": { "complete": true } }), false),
+        (json!({}), true),
+    ] {
+        let HciObject::Restore(restore) = reduced(HciKind::Restore, body.clone()) else {
+            panic!("{body}")
+        };
+        assert_eq!(restore.under_way, expected, "{body}");
+    }
+}
+
+#[test]
+fn h50_what_rancher_waits_for_is_read_wherever_it_says_it() {
+    let says =
+        |kind: &str, status: &str| json!({ "type": kind, "status": status, "reason": "Waiting", "message": kind });
+    for (conditions, expected) in [
+        (vec![says("Ready", "True"), says("Updated", "Unknown")], Some("Updated")),
+        (
+            vec![says("Updated", "Unknown"), says("ControlPlaneReady", "False")],
+            Some("ControlPlaneReady"),
+        ),
+        (vec![says("Updated", "True")], None),
+        (vec![], None),
+    ] {
+        let body = json!({ "status": { "conditions": conditions } });
+        let HciObject::Cluster(cluster) = reduced(HciKind::Cluster, body.clone()) else {
+            panic!("{body}")
+        };
+        assert_eq!(cluster.checkpoint.as_deref(), expected, "{body}");
+    }
+}
+
+#[test]
+fn a_bundle_says_whether_fleet_has_looked_at_it_as_it_is() {
+    for (observed, expected) in [(3, false), (4, true)] {
+        let body = json!({
+            "spec": { "paused": true, "helm": { "version": "1.7.0" } },
+            "status": { "observedGeneration": observed, "conditions": [{ "type": "Ready", "status": "False", "message": "Modified(1)" }] },
+        });
+        let HciObject::Bundle(bundle) = reduced(HciKind::Bundle, body) else {
+            panic!("another kind")
+        };
+        let kept = Bundle {
+            paused: true,
+            version: Arc::from("1.7.0"),
+            observed: expected,
+            not_ready: Some(Arc::from("Modified(1)")),
+        };
+        assert_eq!(bundle.what, kept);
+    }
+}
