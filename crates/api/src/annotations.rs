@@ -8,7 +8,7 @@ pub const WISH: &str = "afloat.dev/wish";
 pub const BECAUSE: &str = "afloat.dev/because";
 /// On a Node: uid of the upgrade that cordoned it. Only a node with it is uncordoned at the end.
 pub const CORDONED_BY: &str = "afloat.dev/cordoned-by";
-/// On an object that was paused for an upgrade: uid of the upgrade. Only an object with it is resumed at the end.
+/// On an object or a Node that was paused for an upgrade: uid of the upgrade. Only one with it is resumed at the end.
 pub const PAUSED_BY: &str = "afloat.dev/paused-by";
 /// On Harvester's ManagedChart: how KubeVirt was to renew running machines before an upgrade took that from it, as JSON.
 pub const UPDATE_METHODS_BEFORE: &str = "afloat.dev/workload-update-methods-before";

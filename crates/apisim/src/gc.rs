@@ -191,8 +191,8 @@ impl Collector {
     /// What is to be done about one object.
     fn judge(&self, state: &State, uid: &str) -> Option<Task> {
         let object = self.find(state, uid)?.clone();
-        let resource = self.resource(state, uid)?;
         if object.is_terminating() {
+            let resource = self.resource(state, uid)?;
             return self.judge_deleted_owner(state, object, resource);
         }
         let (mut solid, mut loose) = (Vec::new(), 0);
@@ -210,6 +210,7 @@ impl Collector {
         if loose == 0 {
             return None;
         }
+        let resource = self.resource(state, uid)?;
         if !solid.is_empty() {
             let value = Value::from(solid);
             return Some(Task::Metadata {

@@ -97,10 +97,14 @@ pub enum Action {
     /// Puts the pause of `nodeUpgradeOption` on a node.
     PauseNode {
         node: Target,
+        /// Uid of the upgrade, which signs for it.
+        by: Uid,
     },
-    /// Removes a pause that the upgrade itself has put there.
+    /// Removes a pause that the upgrade itself has put there, and its signature.
     UnpauseNode {
         node: Target,
+        /// What a person wrote over it, which stays.
+        left: Option<Arc<str>>,
     },
     /// Removes a wish that was recorded.
     ClearWish {

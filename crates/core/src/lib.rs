@@ -10,6 +10,7 @@
 
 pub mod action;
 pub mod capacity;
+pub mod changed;
 pub mod explain;
 pub mod gates;
 pub mod hci;
@@ -28,5 +29,6 @@ pub mod view;
 pub mod window;
 pub mod words;
 
-pub use subject::{Changed, Subject, affected, decide};
+pub use changed::Changed;
+pub use subject::{Subject, affected, decide};
 pub use version::{KubernetesVersion, VersionError};

@@ -187,16 +187,18 @@ impl<'a> Standing<'a> {
 /// even in what is brought to it.
 pub fn earlier_hop_is_open(view: &View, upgrade: &NodeKubeadmUpgrade) -> bool {
     let version = |upgrade: &NodeKubeadmUpgrade| upgrade.spec.kubelet_version.parse::<KubernetesVersion>().ok();
-    let mine = version(upgrade);
-    let node = view.nodes.get(upgrade.spec.node.name.as_str());
-    let kubelet = node.and_then(|node| node.kubelet_version.clone());
     // A node that came to a hop's version otherwise never takes it: its object was deleted and made anew, say.
-    let behind = |other: &NodeKubeadmUpgrade| kubelet.is_none() || kubelet < version(other);
+    let behind = |other: &NodeKubeadmUpgrade| {
+        let node = view.nodes.get(upgrade.spec.node.name.as_str());
+        let kubelet = node.and_then(|node| node.kubelet_version.as_ref());
+        kubelet.is_none_or(|kubelet| version(other).is_some_and(|version| *kubelet < version))
+    };
     let others = view.node_upgrades_of(&upgrade.spec.node.name).map(|(_, other)| other);
     others.into_iter().any(|other| {
-        other.spec.node.uid == upgrade.spec.node.uid
+        other.spec.kubelet_version != upgrade.spec.kubelet_version
+            && other.spec.node.uid == upgrade.spec.node.uid
             && upgrade_uid(other) == upgrade_uid(upgrade)
-            && version(other) < mine
+            && version(other) < version(upgrade)
             && !Standing::of(other).ended()
             && (Standing::of(other).in_flight() || behind(other))
     })

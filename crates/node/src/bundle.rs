@@ -19,13 +19,21 @@ pub struct NotABundle {
     pub line: usize,
 }
 
+/// The length of a digest.
+const HEX: usize = 64;
+
 /// Reads `SHA256SUMS`.
 pub fn parse(text: &str) -> Result<Vec<Item>, NotABundle> {
     let lines = text.lines().enumerate().filter(|(_, line)| !line.is_empty());
     lines
         .map(|(index, line)| {
             let wrong = NotABundle { line: index + 1 };
-            let (hex, name) = line.split_once("  ").ok_or_else(|| wrong.clone())?;
+            let parts = line
+                .split_at_checked(HEX)
+                .map(|(hex, rest)| (hex, rest.strip_prefix("  ")));
+            let Some((hex, Some(name))) = parts else {
+                return Err(wrong);
+            };
             // A name that leaves the bundle would be written anywhere on the host.
             if name.starts_with('/') || name.split('/').any(|part| part.is_empty() || part == "..") {
                 return Err(wrong);

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -28,10 +28,11 @@ impl Digest {
         if hex.len() != 2 * bytes.len() {
             return None;
         }
-        let value = |digit: u8| {
-            char::from(digit)
-                .to_digit(16)
-                .and_then(|value| u8::try_from(value).ok())
+        let value = |digit: u8| match digit {
+            b'0'..=b'9' => Some(digit - b'0'),
+            b'a'..=b'f' => Some(digit - b'a' + 10),
+            b'A'..=b'F' => Some(digit - b'A' + 10),
+            _ => None,
         };
         for (byte, digits) in bytes.iter_mut().zip(hex.as_bytes().chunks_exact(2)) {
             *byte = value(digits[0])? << 4 | value(digits[1])?;
@@ -75,9 +76,11 @@ impl From<[u8; 32]> for Digest {
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("sha256:")?;
-        let digit = |value: u8| char::from_digit(value.into(), 16).unwrap_or('0');
-        let mut digits = self.0.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]);
-        digits.try_for_each(|digit| f.write_char(digit))
+        let mut text = [0; 64];
+        for (digits, byte) in text.chunks_exact_mut(2).zip(self.0) {
+            digits.copy_from_slice(&[byte >> 4, byte & 15].map(|value| b"0123456789abcdef"[usize::from(value)]));
+        }
+        f.write_str(std::str::from_utf8(&text).unwrap_or_default())
     }
 }
 

@@ -319,7 +319,6 @@ impl Context<'_> {
 
     /// Puts a staged file of the bundle in its place, and sees that it is the promised one.
     pub fn place(&mut self, name: &str, target: &str) -> Answer<Ran> {
-        let staged = bundle::staged(name);
         let items = bundle::read(self.host, paths::BUNDLE)?.unwrap_or_default();
         let Some(item) = items.iter().find(|item| item.name == name) else {
             return Ok(Ran::Failed {
@@ -327,6 +326,12 @@ impl Context<'_> {
                 message: format!("{name} is not in the bundle on the host: it was not staged"),
             });
         };
+        self.place_item(item, target)
+    }
+
+    /// The same, of a file whose entry in the bundle was read already.
+    pub fn place_item(&mut self, item: &bundle::Item, target: &str) -> Answer<Ran> {
+        let staged = bundle::staged(&item.name);
         if self.host.digest(target)? == Some(item.digest) {
             return Ok(Ran::Done);
         }

@@ -322,19 +322,28 @@ fn checksum(bytes: &[u8]) -> u64 {
     })
 }
 
+/// How many digits a checksum has.
+const SUM: usize = 16;
+
 fn to_line(entry: &Entry) -> Result<Vec<u8>, JournalError> {
-    let json = serde_json::to_vec(entry).map_err(|error| JournalError::Unwritable {
+    // Room for the checksum, which is known once the rest is written.
+    let mut line = Vec::with_capacity(256);
+    line.extend_from_slice(b"0000000000000000 ");
+    serde_json::to_writer(&mut line, entry).map_err(|error| JournalError::Unwritable {
         entry: "an entry",
         message: error.to_string(),
     })?;
-    let mut line = format!("{:016x} ", checksum(&json)).into_bytes();
-    line.extend_from_slice(&json);
+    let (head, json) = line.split_at_mut(SUM + 1);
+    let sum = checksum(json);
+    for (place, digit) in head.iter_mut().take(SUM).zip((0..16).rev()) {
+        *place = b"0123456789abcdef"[usize::try_from(sum >> (4 * digit) & 15).unwrap_or_default()];
+    }
     line.push(b'\n');
     Ok(line)
 }
 
 fn from_line(line: &[u8]) -> Option<Entry> {
-    let (sum, rest) = line.split_at_checked(16)?;
+    let (sum, rest) = line.split_at_checked(SUM)?;
     let json = rest.strip_prefix(b" ")?;
     let sum = u64::from_str_radix(std::str::from_utf8(sum).ok()?, 16).ok()?;
     if sum != checksum(json) {

@@ -361,7 +361,9 @@ impl Loop {
         let changes = match answer {
             Outcome::Written(object) => {
                 telling::tell(&self.parts.metrics, self.keeper.view(), &object);
-                self.keeper.answered(*object)
+                let mut changes = self.keeper.answered(*object);
+                changes.retain(|changed| !changed.is_known_to_its_writer());
+                changes
             }
             Outcome::Gone { kind, target } => self.keeper.deleted(kind, &target),
             Outcome::Evicting { pod, grace_seconds } => {

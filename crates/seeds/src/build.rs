@@ -60,13 +60,8 @@ impl World {
             uid,
             revision: Revision(0),
             created_at: stamp(self.now),
-            deleting: false,
             labels: Arc::new(node_labels),
             control_plane,
-            pause: None,
-            cordoned_by: None,
-            wish: None,
-            unschedulable: false,
             taints: if control_plane {
                 vec![Self::control_plane_taint()]
             } else {
@@ -86,8 +81,7 @@ impl World {
                 pods: 110,
                 others: BTreeMap::new(),
             },
-            attached_volumes: Vec::new(),
-            hci: afloat_core::hci::view::NodeMarks::default(),
+            ..Node::default()
         };
         self.machines.insert(node_name.clone(), machine);
         let node = self.store.put(writer, "create", node);

@@ -1,7 +1,10 @@
 //! How a run may end: at the target, or in a state that names what blocks it; and with nothing left behind.
 
+use std::sync::Arc;
+
 use afloat_api::clusterupgrade::Phase;
 use afloat_api::{ClusterUpgrade, ConditionType, NodeKubeadmUpgrade, NodeState};
+use afloat_core::view::Node;
 
 use super::store::Kind as _;
 use super::time::{Millis, clock};
@@ -151,10 +154,23 @@ fn undone(world: &World, machine: &super::machine::Machine) -> bool {
 
 /// A node that joined after the upgrade had ended is none of its business.
 fn joined_before_end(world: &World, upgrade: &ClusterUpgrade, machine: &super::machine::Machine) -> bool {
-    let finished = upgrade.status.as_ref().and_then(|status| status.finished_at.clone());
-    let node = world.store.nodes.get(&machine.name);
-    match (finished, node) {
-        (Some(finished), Some(node)) => node.created_at < finished.0,
+    let key = upgrade.key();
+    let told = world
+        .store
+        .upgrades
+        .changes()
+        .iter()
+        .rev()
+        .filter(|change| change.key == key);
+    let ended = told
+        .take_while(|change| change.after.as_deref().is_some_and(ended))
+        .last();
+    let born = world.store.nodes.changes().iter().rev().find(|change| {
+        let uid = |node: &Option<Arc<Node>>| node.as_ref().map(|node| node.uid.clone());
+        change.key == machine.name && uid(&change.before) != uid(&change.after)
+    });
+    match (ended, born) {
+        (Some(ended), Some(born)) => born.revision < ended.revision,
         _ => true,
     }
 }
@@ -234,6 +250,11 @@ fn left_behind(world: &mut World) {
         }
         if node.pause.as_deref() == Some("true") && going_on.is_empty() {
             left = Some(format!("{} is still paused for an upgrade that is over", node.name));
+        } else if node.paused_by.is_some() && going_on.is_empty() {
+            left = Some(format!(
+                "{} still says that an upgrade paused it, and that is over",
+                node.name
+            ));
         }
     }
     for lock in world.store.locks.values() {

@@ -1,40 +1,16 @@
 //! What happens next: events in the order of their time, those of one time in the order in which they were planned.
 
-use std::cmp::Ordering;
+use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::time::Millis;
 
-struct Planned<E> {
-    at: Millis,
-    sequence: u64,
-    event: E,
-}
-
-impl<E> PartialEq for Planned<E> {
-    fn eq(&self, other: &Self) -> bool {
-        (self.at, self.sequence) == (other.at, other.sequence)
-    }
-}
-
-impl<E> Eq for Planned<E> {}
-
-impl<E> PartialOrd for Planned<E> {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<E> Ord for Planned<E> {
-    /// Turned round: the heap gives its greatest, and the earliest is wanted.
-    fn cmp(&self, other: &Self) -> Ordering {
-        (other.at, other.sequence).cmp(&(self.at, self.sequence))
-    }
-}
-
-/// Events to come.
+/// Events to come. The heap moves its entries about at every step: they are small, and the events lie still beside it.
 pub struct Queue<E> {
-    heap: BinaryHeap<Planned<E>>,
+    /// Time, number, and place of the event.
+    heap: BinaryHeap<Reverse<(Millis, u64, usize)>>,
+    events: Vec<Option<E>>,
+    free: Vec<usize>,
     sequence: u64,
 }
 
@@ -42,6 +18,8 @@ impl<E> Default for Queue<E> {
     fn default() -> Self {
         Self {
             heap: BinaryHeap::new(),
+            events: Vec::new(),
+            free: Vec::new(),
             sequence: 0,
         }
     }
@@ -50,19 +28,25 @@ impl<E> Default for Queue<E> {
 impl<E> Queue<E> {
     pub fn push(&mut self, at: Millis, event: E) {
         self.sequence += 1;
-        self.heap.push(Planned {
-            at,
-            sequence: self.sequence,
-            event,
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.events.push(None);
+            self.events.len() - 1
         });
+        if let Some(room) = self.events.get_mut(place) {
+            *room = Some(event);
+        }
+        self.heap.push(Reverse((at, self.sequence, place)));
     }
 
     pub fn pop(&mut self) -> Option<(Millis, E)> {
-        self.heap.pop().map(|planned| (planned.at, planned.event))
+        let Reverse((at, _, place)) = self.heap.pop()?;
+        let event = self.events.get_mut(place)?.take()?;
+        self.free.push(place);
+        Some((at, event))
     }
 
     pub fn next_at(&self) -> Option<Millis> {
-        self.heap.peek().map(|planned| planned.at)
+        self.heap.peek().map(|Reverse((at, _, _))| *at)
     }
 }
 
@@ -76,7 +60,10 @@ mod tests {
         for (at, event) in [(5, 'c'), (1, 'a'), (5, 'd'), (2, 'b')] {
             queue.push(at, event);
         }
+        assert_eq!(queue.pop(), Some((1, 'a')));
+        queue.push(3, 'x');
         let order: String = std::iter::from_fn(|| queue.pop()).map(|(_, event)| event).collect();
-        assert_eq!(order, "abcd");
+        assert_eq!(order, "bxcd");
+        assert_eq!((queue.pop(), queue.events.len()), (None, 4));
     }
 }

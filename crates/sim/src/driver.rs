@@ -207,8 +207,9 @@ async fn carry_out(client: kube::Client, seat: usize, item: ObjectRef, mut reque
 fn take_in(view: &mut View, request: &Request, answer: &str) -> Option<Change> {
     let target = request.target()?;
     let (_, kind) = target.kind.type_meta();
-    // That to a binding, and to most deletions, is not the object.
-    let is_object = serde_json::from_str::<TypeMeta>(answer).is_ok_and(|answer| answer.kind == kind);
+    // That to a binding, and to most deletions, is not the object; that to any other write is.
+    let is_plain = request.verb != Verb::Delete && matches!(request.subresource, None | Some("status"));
+    let is_object = is_plain || serde_json::from_str::<TypeMeta>(answer).is_ok_and(|answer| answer.kind == kind);
     if request.verb == Verb::Delete {
         let parsed = is_object.then(|| target.kind.read(answer)).flatten();
         if let Some(object) = parsed.filter(lingers) {

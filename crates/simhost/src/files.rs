@@ -118,14 +118,18 @@ impl Disk {
         }
     }
 
+    /// A file, or a folder with all that is in it.
     pub fn remove(&mut self, path: &str) {
-        self.tree.remove(path);
-        self.unsynced.remove(path);
+        self.remove_file(path);
         let within: Vec<_> = self.under(path).map(|(path, _)| path.clone()).collect();
         for path in within {
-            self.tree.remove(&path);
-            self.unsynced.remove(&path);
+            self.remove_file(&path);
         }
+    }
+
+    pub fn remove_file(&mut self, path: &str) {
+        self.tree.remove(path);
+        self.unsynced.remove(path);
     }
 
     pub fn sync(&mut self) {

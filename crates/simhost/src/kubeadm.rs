@@ -216,7 +216,7 @@ impl SimHost {
     }
 
     fn render(&mut self, parts: &[&str], config: &str, folder: &str) -> Said {
-        let own = self.version_of(paths::KUBEADM).unwrap_or_default();
+        let own = self.version_of(paths::KUBEADM).unwrap_or_default().to_owned();
         let text = self.disk.text(config).ok_or("unable to read the config file")?;
         let version = text.lines().find_map(|line| line.strip_prefix("kubernetesVersion: "));
         let version = version.ok_or("no kubernetesVersion")?.to_owned();
@@ -236,7 +236,7 @@ impl SimHost {
             self.faults.kubeadm_failures = self.faults.kubeadm_failures.saturating_sub(1);
             return self.ended_after(3, Err("[upgrade] FATAL: etcdserver: request timed out".to_owned()));
         }
-        let own = self.version_of(paths::KUBEADM).unwrap_or_default();
+        let own = self.version_of(paths::KUBEADM).unwrap_or_default().to_owned();
         let allowed = self.reaches_api().and_then(|()| match args {
             ["apply", "phase", "preflight", version, ..] | ["apply", version, ..] => self.may_apply(&own, version),
             _ => self.may_follow(&own),

@@ -240,7 +240,7 @@ impl SimHost {
     }
 
     /// Version of the runtime that is installed.
-    pub fn runtime_version(&self) -> Option<String> {
+    pub fn runtime_version(&self) -> Option<&str> {
         self.version_of("/usr/local/bin/containerd")
     }
 
@@ -276,9 +276,9 @@ impl SimHost {
     }
 
     /// The second word of a program: they are all `<name> <version>`.
-    fn version_of(&self, program: &str) -> Option<String> {
+    fn version_of(&self, program: &str) -> Option<&str> {
         let text = self.disk.text(program)?;
-        text.split_whitespace().nth(1).map(str::to_owned)
+        text.split([' ', '\n']).nth(1)
     }
 }
 

@@ -108,11 +108,11 @@ impl SimHost {
 
     fn has_broken_runtime(&self) -> bool {
         let version = self.runtime_version().unwrap_or_default();
-        self.faults.broken_runtimes.contains(&version)
+        self.faults.broken_runtimes.iter().any(|broken| broken == version)
     }
 
     fn start_kubelet(&mut self) -> UnitState {
-        let version = self.version_of(paths::KUBELET).unwrap_or_default();
+        let version = self.version_of(paths::KUBELET).unwrap_or_default().to_owned();
         let flags = [paths::KUBELET_FLAGS, paths::KUBELET_EXTRA].map(|path| self.disk.text(path).unwrap_or_default());
         let refused = flags.iter().any(|flags| !removed_in(flags, &version).is_empty());
         if version.is_empty() || refused || self.faults.broken_kubelets.contains(&version) {
@@ -158,6 +158,8 @@ impl SimHost {
             .kubelet
             .as_ref()
             .is_some_and(|kubelet| kubelet.since + seconds(1) <= now);
+        // Workers have no static pods, and most machines are workers.
+        let looks = looks && self.machine.is_control_plane();
         if !looks || self.unit_state(paths::CONTAINERD_UNIT) != UnitState::Active {
             return;
         }
@@ -246,10 +248,8 @@ impl SimHost {
     }
 
     pub(super) fn all_parts_ready(&self) -> bool {
-        paths::PARTS.iter().all(|part| {
-            let here = self.disk.get(&paths::manifest(part)).is_some();
-            !here || self.is_ready(part)
-        })
+        let is_well = |(part, path): (&str, &str)| self.disk.get(path).is_none() || self.is_ready(part);
+        !self.machine.is_control_plane() || MANIFESTS.into_iter().all(is_well)
     }
 
     pub(super) fn runs_part(&self, name: &str) -> bool {

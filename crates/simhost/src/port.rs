@@ -62,9 +62,12 @@ impl SimHost {
     }
 
     fn place_file(&mut self, path: &str, file: File) {
-        self.disk.remove(&beside(path));
+        self.disk.remove_file(&beside(path));
         self.disk.place(path, file);
-        self.settle();
+        // Of files that come only manifests start something by themselves.
+        if path.starts_with(paths::MANIFESTS) {
+            self.settle();
+        }
     }
 }
 

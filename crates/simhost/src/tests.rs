@@ -290,7 +290,7 @@ impl Attempt {
             self.journal()
         );
         assert!(self.host.kubelet_ready(), "{case:?}\n{}", self.journal());
-        assert_eq!(self.host.runtime_version().as_deref(), Some("v2.3.7"), "{case:?}");
+        assert_eq!(self.host.runtime_version(), Some("v2.3.7"), "{case:?}");
         assert_eq!(self.host.forwarding_to(), None, "{case:?}");
         if case.role != NodeRole::Worker {
             assert!(self.host.api_server_ready(), "{case:?}\n{}", self.journal());

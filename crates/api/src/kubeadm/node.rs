@@ -1,6 +1,8 @@
 //! `NodeKubeadmUpgrade`: one machine, its steps as containers, and what became of each. Its name carries the uid of the
 //! upgrade, so that yesterday's finished object can never pass for today's.
 
+use std::sync::Arc;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube_derive::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
@@ -93,16 +95,17 @@ pub struct NodeKubeadmUpgradeSpec {
     #[schemars(length(min = 1, max = 128))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub etcd_version: Option<String>,
+    // Shared, as the steps are: they never change, and an object is copied for every status that it gets.
     /// The container that brings binaries and images to the node before it holds a slot; nothing is disturbed by it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stage: Option<StepContainer>,
+    pub stage: Option<Arc<StepContainer>>,
     /// The steps, in their order. Each runs as an init container of one pod on the node, after slot and drain.
     #[schemars(length(min = 1, max = 16))]
     #[x_kube(
         merge_strategy = ::kube_core::ListMerge::Map(vec!["name".into()]),
         validation = rules::unchanged("steps cannot change: create another NodeKubeadmUpgrade with the other steps")
     )]
-    pub steps: Vec<StepContainer>,
+    pub steps: Arc<Vec<StepContainer>>,
     /// Which attempt at this node it is, from 1.
     #[schemars(range(min = 1, max = 1000))]
     #[serde(default = "first_attempt")]

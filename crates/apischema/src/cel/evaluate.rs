@@ -118,19 +118,32 @@ impl CelRules {
         functions: &Context<'static>,
         evaluation: &mut Evaluation,
     ) {
-        let by_itself = rules.iter().all(|rule| !rule.uses_old);
-        let mark = by_itself.then(|| Mark::of(&(part.from.id(), part.typed.id(), part.is_resource, part.value)));
-        if mark.is_some_and(|mark| self.held.contains(mark)) {
+        let before = part.old.filter(|_| rules.iter().any(|rule| rule.uses_old));
+        let before = match before {
+            None => Before::Unasked,
+            Some(old) if old == part.value => Before::Same,
+            Some(old) => Before::Other(old),
+        };
+        let part_of = (part.from.id(), part.typed.id(), part.is_resource);
+        let mark = Mark::of(&(part_of, part.value, before));
+        if self.held.contains(mark) {
             return;
         }
         let complaints = evaluation.errors.len() + evaluation.warnings.len();
         run_rules(rules, part, path, functions, evaluation);
-        if let Some(mark) = mark
-            && evaluation.errors.len() + evaluation.warnings.len() == complaints
-        {
+        if evaluation.errors.len() + evaluation.warnings.len() == complaints {
             self.held.remember(mark);
         }
     }
+}
+
+/// What the rules of a part see of its old value. Mostly it is the new one, which need not be marked twice.
+#[derive(Hash)]
+enum Before<'v> {
+    /// There is none, or no rule asks for it.
+    Unasked,
+    Same,
+    Other(&'v Value),
 }
 
 type Pair<'v> = (&'v Value, &'v Value, SchemaRef<'v>);

@@ -169,11 +169,13 @@ pub fn node_upgrade(order: &NodeOrder<'_>) -> NodeKubeadmUpgrade {
             kubernetes_version: order.group.kubernetes_version().to_owned(),
             kubelet_version: order.group.version().to_owned(),
             etcd_version: None,
-            stage: Some(step(steps::STAGE)),
-            steps: steps_of(order.role, !plan.peers.is_empty())
-                .iter()
-                .map(|name| step(name))
-                .collect(),
+            stage: Some(Arc::new(step(steps::STAGE))),
+            steps: Arc::new(
+                steps_of(order.role, !plan.peers.is_empty())
+                    .iter()
+                    .map(|name| step(name))
+                    .collect(),
+            ),
             attempt: order.attempt,
             desired: DesiredNodeState::Staged,
             undo_after_seconds: Some(undo_after_seconds(order)),

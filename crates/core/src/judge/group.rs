@@ -14,7 +14,7 @@ use super::children::{self, NodeOrder};
 use super::roster::{Group, Members, Roster};
 use super::slots::Granting;
 use crate::action::{Action, Decision};
-use crate::objects::{Standing, earlier_hop_is_open, set_condition, target_of};
+use crate::objects::{Standing, earlier_hop_is_open, set_condition, target_of, uid_of};
 use crate::plan::{self, Stage, StageKind};
 use crate::settings::{Settings, upgrade_of};
 use crate::version::KubernetesVersion;
@@ -130,8 +130,8 @@ impl<'a> Turn<'a> {
             return;
         }
         let Some(stage) = self.stage() else { return };
-        let staging = |standing: &&Standing<'_>| matches!(standing.state(), NodeState::Pending | NodeState::Staging);
-        let busy = self.members.nodes.values().filter(staging).count();
+        let staging = |standing: &Standing<'_>| matches!(standing.state(), NodeState::Pending | NodeState::Staging);
+        let busy = self.members.nodes.iter().filter(staging).count();
         let room = self
             .settings
             .staging_concurrency
@@ -154,9 +154,13 @@ impl<'a> Turn<'a> {
                 continue;
             }
             let Some(image) = self.image() else { return };
-            if self.settings.pause.holds(&node.name) && node.pause.is_none() {
+            if let Some(upgrade) = self.upgrade
+                && self.settings.pause.holds(&node.name)
+                && node.pause.is_none()
+            {
                 // Before its object is there, so that a person who lets the node go on later is not overruled.
-                self.decision.actions.push(Action::PauseNode { node: node.target() });
+                let (node, by) = (node.target(), uid_of(&upgrade.metadata));
+                self.decision.actions.push(Action::PauseNode { node, by });
             }
             let created = children::node_upgrade(&self.order(node, &stage, image));
             self.decision.actions.push(Action::CreateNodeUpgrade(Box::new(created)));
@@ -183,7 +187,6 @@ impl<'a> Turn<'a> {
         self.members
             .nodes
             .get(node.name.as_str())
-            .copied()
             .filter(|standing| standing.node_uid() == node.uid.as_str())
     }
 
@@ -216,7 +219,7 @@ impl<'a> Turn<'a> {
         let first_taken = self
             .members
             .nodes
-            .values()
+            .iter()
             .any(|standing| standing.upgrade.spec.role == NodeRole::FirstControlPlane);
         let someone_there = self
             .view
@@ -247,18 +250,17 @@ impl<'a> Turn<'a> {
 
     /// Lets nodes go on that hold a slot; puts those back whose turn is over.
     fn let_go(&mut self, slots: &[Slot]) {
-        let standings: Vec<Standing<'a>> = self.members.nodes.values().copied().collect();
+        let standings = self.members.nodes.with_nodes(self.view);
         let mut slots_of: BTreeMap<&str, Vec<&Slot>> = BTreeMap::new();
         for slot in slots {
             slots_of.entry(slot.node.as_str()).or_default().push(slot);
         }
-        for standing in standings {
+        for (standing, node) in standings {
             let attempt = standing.upgrade.spec.attempt;
             let of_node = slots_of.get(standing.node()).into_iter().flatten();
             let holds = of_node.into_iter().any(|slot| standing.holds(slot));
             // A node has an upgrade for each hop and one slot: it is for the first hop that is not over.
             let holds = holds && !earlier_hop_is_open(self.view, standing.upgrade);
-            let node = self.view.nodes.get(standing.node());
             if node.is_some_and(|node| node.wish.is_some() && node.uid.as_str() == standing.node_uid()) {
                 continue;
             }
@@ -298,7 +300,7 @@ impl<'a> Turn<'a> {
         let mut in_flight: BTreeSet<String> = self
             .members
             .nodes
-            .values()
+            .iter()
             .filter(|standing| standing.in_flight())
             .map(|standing| standing.node().to_owned())
             .collect();
@@ -352,7 +354,7 @@ impl<'a> Turn<'a> {
     }
 
     fn count(&self, what: impl Fn(&Standing<'_>) -> bool) -> i64 {
-        let matching = self.members.nodes.values().filter(|standing| what(standing)).count();
+        let matching = self.members.nodes.iter().filter(|standing| what(standing)).count();
         i64::try_from(matching).unwrap_or(i64::MAX)
     }
 
@@ -372,7 +374,7 @@ impl<'a> Turn<'a> {
 
     fn grant_alone(&self, slots: &[Slot]) -> Vec<String> {
         let Some(stage) = self.stage() else { return Vec::new() };
-        let failed = self.members.nodes.values().any(|standing| standing.failed());
+        let failed = self.members.nodes.iter().any(Standing::failed);
         // An upgrade of the whole cluster has the word over who goes.
         if failed || self.view.lock.is_some() {
             return Vec::new();

@@ -41,16 +41,29 @@ impl Turn<'_> {
 
     pub(super) fn ensure_groups(&mut self, stage: &Stage, settings: &Settings) {
         let view = self.view;
+        // Whoever has an upgrade of its own is in a group: the lists need not be looked at for most.
+        let kind = stage.kind;
+        let of_stage = self.roster.of_stage(stage);
+        let mut nodes = of_stage
+            .of_nodes(view)
+            .filter(|(node, _)| kind.takes(node) && !node.deleting);
+        if !nodes.any(|(node, standing)| standing.is_none() && !self.past(stage, node)) {
+            return;
+        }
+        let in_none = |node: &Node| self.roster.standing(stage, node).is_none() && !self.past(stage, node);
         let listed = self.roster.listed(stage);
-        let missed =
-            |node: &Node| !listed.contains(&(node.name.as_str(), node.uid.as_str())) && !self.past(stage, node);
+        let is_listed = |node: &Node| listed.binary_search(&(node.name.as_str(), node.uid.as_str())).is_ok();
+        let missed = |node: &Node| in_none(node) && !is_listed(node);
         if !self.nodes_of(stage.kind).any(|node| missed(node)) {
             return;
         }
-        let nodes = self.nodes_of(stage.kind).map(AsRef::as_ref);
-        let order = plan::order(view, nodes, stage.kind, settings);
-        let in_order = order.iter().filter_map(|name| view.nodes.get(name)).map(AsRef::as_ref);
-        let missing: Vec<&Node> = in_order.filter(|node| missed(node)).collect();
+        let nodes = view
+            .nodes
+            .values()
+            .map(AsRef::as_ref)
+            .filter(|node: &&Node| !node.deleting);
+        let mut missing = plan::order(view, nodes, stage.kind, settings);
+        missing.retain(|node| missed(node));
         match stage.kind {
             StageKind::ControlPlane => self.add_control_planes(stage, &missing),
             StageKind::Workers => self.add_workers(stage, &missing, settings),

@@ -155,7 +155,7 @@ impl Turn<'_> {
     }
 
     /// Nothing is left of an upgrade that is over: the pauses it has put on nodes go, then the lock, then the finalizer. The
-    /// slot of an undoing comes and goes. That the lock is this upgrade's is what tells its pauses from another's.
+    /// slot of an undoing comes and goes. A pause may also come late, from a turn that was decided before the end: it is signed.
     fn after_the_end(&mut self) {
         self.release_slots();
         if let Ok(settings) = Settings::read(&self.upgrade.spec) {
@@ -164,15 +164,19 @@ impl Turn<'_> {
         if !self.status.slots.is_empty() {
             return;
         }
-        if let Some(lock) = self.view.lock.as_ref().filter(|lock| lock.holder == self.uid) {
-            for node in self
-                .view
-                .nodes
-                .values()
-                .filter(|node| node.pause.as_deref() == Some("true"))
-            {
-                self.after.push(Action::UnpauseNode { node: node.target() });
+        let lock = self.view.lock.as_ref().filter(|lock| lock.holder == self.uid);
+        for node in self.view.nodes.values() {
+            let signed = node.paused_by.as_ref() == Some(&self.uid);
+            let own = node.pause.as_deref() == Some("true");
+            // Whoever has the lock takes back every such pause: an operator that knew of no signatures may have put it there.
+            if signed || (own && lock.is_some()) {
+                self.after.push(Action::UnpauseNode {
+                    node: node.target(),
+                    left: node.pause.clone().filter(|_| !own),
+                });
             }
+        }
+        if let Some(lock) = lock {
             self.after.push(Action::ReleaseLock {
                 lock: lock.target.clone(),
             });
@@ -477,8 +481,10 @@ impl Turn<'_> {
                 .status
                 .as_ref()
                 .is_none_or(|before| before.phase.is_none_or(|phase| !works(phase)))
+                && !self.after.is_empty()
             {
                 self.after.clear();
+                self.again = Some(self.now);
             }
         }
         actions.extend(self.after);

@@ -10,7 +10,7 @@ use afloat_api::clusterupgrade::{
 use afloat_api::{ConditionType, NodeState, Reason, Wait};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::roster::Roster;
+use super::roster::{Roster, Standings, is_there};
 use super::{Turn, estimate, over};
 use crate::gates::Closed;
 use crate::objects::{Standing, set_condition};
@@ -103,9 +103,9 @@ impl Turn<'_> {
         let mut counts: BTreeMap<NodeState, i32> = BTreeMap::new();
         let (mut succeeded, mut total) = (0, 0);
         let mut left = (0, 0);
-        for node in self.view.nodes.values() {
+        for (node, standing) in current.of_nodes(self.view) {
             total += 1;
-            let state = self.state_of(current.get(node.name.as_str()).copied(), node);
+            let state = self.state_of(standing, node);
             *counts.entry(state).or_default() += 1;
             match state {
                 NodeState::Succeeded => succeeded += 1,
@@ -145,11 +145,7 @@ impl Turn<'_> {
             .filter(|(node, _)| !node.as_str().is_empty())
             .map(|(node, closed)| {
                 let standing = current.get(node.as_str());
-                (
-                    node,
-                    closed,
-                    standing.map_or(NodeState::Staged, |standing| standing.state()),
-                )
+                (node, closed, standing.map_or(NodeState::Staged, Standing::state))
             })
             .collect();
         self.status.waiting = self.waiting(&held);
@@ -350,31 +346,28 @@ impl Turn<'_> {
 }
 
 /// Of each node the upgrade it is in now, else the last one.
-fn current<'a>(view: &View, roster: &Roster<'a>) -> BTreeMap<&'a str, Standing<'a>> {
-    let mut current: BTreeMap<&str, Standing<'a>> = BTreeMap::new();
+fn current<'a>(view: &View, roster: &Roster<'a>) -> Standings<'a> {
+    let all = roster.standings().map(|(_, standing)| (standing.node(), standing));
+    // Of two machines under one name only the one that is there is told about.
+    Standings::sorted(all.collect(), |next, kept| {
+        if next.node_uid() == kept.node_uid() {
+            is_nearer(next, kept)
+        } else {
+            is_there(view, next)
+        }
+    })
+}
+
+/// Whether `standing` tells more about where a node is than `other`, an upgrade of the same node.
+fn is_nearer(standing: Standing<'_>, other: Standing<'_>) -> bool {
     let version = |standing: Standing<'_>| standing.upgrade.spec.kubelet_version.parse::<KubernetesVersion>().ok();
-    for (_, standing) in roster.standings() {
-        let there = view
-            .nodes
-            .get(standing.node())
-            .is_some_and(|node| node.uid.as_str() == standing.node_uid());
-        if !there {
-            continue;
-        }
-        let better = current
-            .get(standing.node())
-            .is_none_or(|other| match (other.ended(), standing.ended()) {
-                (true, false) => true,
-                (false, true) => false,
-                // Two that are not over: the later hop is only staged ahead.
-                (false, false) => version(standing) < version(*other),
-                (true, true) => version(standing) > version(*other),
-            });
-        if better {
-            current.insert(standing.node(), standing);
-        }
+    match (other.ended(), standing.ended()) {
+        (true, false) => true,
+        (false, true) => false,
+        // Two that are not over: the later hop is only staged ahead.
+        (false, false) => version(standing) < version(other),
+        (true, true) => version(standing) > version(other),
     }
-    current
 }
 
 fn blocks(finding: &Finding) -> bool {

@@ -1,13 +1,10 @@
 //! Who belongs to an upgrade: its groups, their nodes and how each stands. Read from the view anew at every turn; nothing
 //! is remembered between turns but what the objects themselves say.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use afloat_api::clusterupgrade::Slot;
-use afloat_api::{
-    ControlPlaneKubeadmUpgrade, GroupUpgradeStatus, NodeKubeadmUpgrade, ObjectRef, WorkersKubeadmUpgrade,
-};
+use afloat_api::{ControlPlaneKubeadmUpgrade, GroupUpgradeStatus, ObjectRef, WorkersKubeadmUpgrade};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::objects::{Standing, owned_by, target_of};
@@ -88,11 +85,69 @@ impl<'a> Group<'a> {
     }
 }
 
-/// A group and its nodes' upgrades, by the name of the node.
+/// A group and its nodes' upgrades.
 #[derive(Debug)]
 pub struct Members<'a> {
     pub group: Group<'a>,
-    pub nodes: BTreeMap<&'a str, Standing<'a>>,
+    pub nodes: Standings<'a>,
+}
+
+/// Upgrades of nodes, one of each, with the nodes' names and in their order. Made anew in every turn and asked a few times: a list that is
+/// searched costs a third of a map there. The names stand in it, since every other look would be at another place of the memory.
+#[derive(Debug, Default)]
+pub struct Standings<'a>(Vec<(&'a str, Standing<'a>)>);
+
+impl<'a> Standings<'a> {
+    /// Of two upgrades under one name `better` says whether the second is the one that counts.
+    pub fn sorted(mut all: Vec<(&'a str, Standing<'a>)>, better: impl Fn(Standing<'a>, Standing<'a>) -> bool) -> Self {
+        all.sort_by_key(|(name, _)| *name);
+        all.dedup_by(|(next_name, next), (name, kept)| {
+            let same = next_name == name;
+            if same && better(*next, *kept) {
+                *kept = *next;
+            }
+            same
+        });
+        Self(all)
+    }
+
+    pub fn get(&self, node: &str) -> Option<Standing<'a>> {
+        let Self(all) = self;
+        let place = all.binary_search_by_key(&node, |(name, _)| name).ok()?;
+        all.get(place).map(|(_, standing)| *standing)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = Standing<'a>> {
+        self.0.iter().map(|(_, standing)| *standing)
+    }
+
+    /// Each with the node of its name: nodes are in the same order, and found by going on.
+    pub fn with_nodes<'v>(&self, view: &'v View) -> Vec<(Standing<'a>, Option<&'v Node>)> {
+        let mut nodes = view.nodes.iter().peekable();
+        let found = self.0.iter().map(|(name, standing)| {
+            while nodes.next_if(|(node, _)| node.as_str() < *name).is_some() {}
+            let node = nodes.peek().copied().filter(|(node, _)| node.as_str() == *name);
+            (*standing, node.map(|(_, node)| node.as_ref()))
+        });
+        found.collect()
+    }
+
+    /// Each node with its own upgrade, in the order of names.
+    pub fn of_nodes<'v>(&self, view: &'v View) -> impl Iterator<Item = (&'v Node, Option<Standing<'a>>)> {
+        let mut standings = self.0.iter().peekable();
+        view.nodes.iter().map(move |(name, node)| {
+            while standings.next_if(|(other, _)| *other < name.as_str()).is_some() {}
+            let standing = standings.peek().copied().filter(|(other, _)| *other == name.as_str());
+            let own = standing.filter(|(_, standing)| standing.node_uid() == node.uid.as_str());
+            (node.as_ref(), own.map(|(_, standing)| *standing))
+        })
+    }
+}
+
+/// Whether the machine of an upgrade is in the cluster.
+pub fn is_there(view: &View, standing: Standing<'_>) -> bool {
+    let node = view.nodes.get(standing.node());
+    node.is_some_and(|node| node.uid.as_str() == standing.node_uid())
 }
 
 /// All groups of one upgrade.
@@ -114,22 +169,35 @@ impl<'a> Roster<'a> {
     }
 
     pub fn of_groups(view: &'a View, groups: Vec<Group<'a>>) -> Self {
-        let mut members: BTreeMap<&str, Members<'a>> = groups
-            .into_iter()
-            .map(|group| {
-                let nodes = BTreeMap::new();
-                (group.uid(), Members { group, nodes })
-            })
-            .collect();
+        let mut groups: Vec<(Group<'a>, Vec<(&'a str, Standing<'a>)>)> =
+            groups.into_iter().map(|group| (group, Vec::new())).collect();
+        groups.sort_by_key(|(group, _)| group.uid());
+        let mut last = 0;
         for upgrade in view.node_upgrades().values() {
-            let owner = controller(upgrade.metadata.owner_references.as_deref());
-            if let Some(group) = owner.and_then(|owner| members.get_mut(owner.uid.as_str())) {
-                group.add(view, upgrade);
+            let Some(owner) = controller(upgrade.metadata.owner_references.as_deref()) else {
+                continue;
+            };
+            // Neighbours mostly belong together.
+            if groups.get(last).is_none_or(|(group, _)| group.uid() != owner.uid) {
+                match groups.binary_search_by(|(group, _)| group.uid().cmp(&owner.uid)) {
+                    Ok(place) => last = place,
+                    Err(_) => continue,
+                }
+            }
+            if let Some((_, standings)) = groups.get_mut(last) {
+                let standing = Standing::of(upgrade);
+                standings.push((standing.node(), standing));
             }
         }
-        let mut groups: Vec<_> = members.into_values().collect();
-        groups.sort_by(|one, other| one.group.meta().name.cmp(&other.group.meta().name));
-        Self { groups }
+        groups.sort_by(|(one, _), (other, _)| one.meta().name.cmp(&other.meta().name));
+        let members = groups.into_iter().map(|(group, standings)| Members {
+            group,
+            // The one of the machine that is there.
+            nodes: Standings::sorted(standings, |next, _| is_there(view, next)),
+        });
+        Self {
+            groups: members.collect(),
+        }
     }
 
     pub fn serving(&self, stage: &Stage) -> impl Iterator<Item = &Members<'a>> {
@@ -139,7 +207,7 @@ impl<'a> Roster<'a> {
     /// How a node stands in a stage, where it has begun.
     pub fn standing(&self, stage: &Stage, node: &Node) -> Option<Standing<'a>> {
         self.serving(stage)
-            .find_map(|members| members.nodes.get(node.name.as_str()).copied())
+            .find_map(|members| members.nodes.get(node.name.as_str()))
             .filter(|standing| standing.node_uid() == node.uid.as_str())
     }
 
@@ -147,36 +215,30 @@ impl<'a> Roster<'a> {
     pub fn standings(&self) -> impl Iterator<Item = (Group<'a>, Standing<'a>)> {
         self.groups
             .iter()
-            .flat_map(|members| members.nodes.values().map(|standing| (members.group, *standing)))
+            .flat_map(|members| members.nodes.iter().map(|standing| (members.group, standing)))
     }
 
-    /// The machines that groups of a stage list, by name and uid.
-    pub fn listed(&self, stage: &Stage) -> BTreeSet<(&'a str, &'a str)> {
+    /// The upgrades of nodes in a stage: of the first of its groups that has one.
+    pub fn of_stage(&self, stage: &Stage) -> Standings<'a> {
+        let all = self.serving(stage).flat_map(|members| members.nodes.0.iter().copied());
+        Standings::sorted(all.collect(), |_, _| false)
+    }
+
+    /// The machines that groups of a stage list, by name and uid, sorted.
+    pub fn listed(&self, stage: &Stage) -> Vec<(&'a str, &'a str)> {
         let machines = self.serving(stage).flat_map(|members| members.group.machines());
-        machines
+        let mut listed: Vec<_> = machines
             .filter_map(|machine| Some((machine.name.as_str(), machine.uid.as_deref()?)))
-            .collect()
+            .collect();
+        listed.sort_unstable();
+        listed
     }
 
     /// The upgrade of a node that an entry of the ledger is about: of the hops of one node the one the entry names.
     pub fn holder(&self, slot: &Slot) -> Option<Standing<'a>> {
         self.groups
             .iter()
-            .filter_map(|members| members.nodes.get(slot.node.as_str()).copied())
+            .filter_map(|members| members.nodes.get(slot.node.as_str()))
             .find(|standing| standing.is_meant_by(slot))
-    }
-}
-
-impl<'a> Members<'a> {
-    /// Of two upgrades under one node name the one of the machine that is there counts.
-    fn add(&mut self, view: &View, upgrade: &'a NodeKubeadmUpgrade) {
-        let standing = Standing::of(upgrade);
-        let current = view
-            .nodes
-            .get(standing.node())
-            .is_some_and(|node| node.uid.as_str() == standing.node_uid());
-        if current || !self.nodes.contains_key(standing.node()) {
-            self.nodes.insert(standing.node(), standing);
-        }
     }
 }

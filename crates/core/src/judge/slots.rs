@@ -57,17 +57,14 @@ impl<'a> Granting<'a> {
     /// Nodes that are ready to go, those of a later attempt last, else in the order of the plan.
     fn candidates(&self) -> Vec<Candidate<'a>> {
         let view = self.view;
-        let of_stage: Vec<&Node> = match self.stage.kind {
-            StageKind::ControlPlane => view.control_plane_nodes().map(AsRef::as_ref).collect(),
-            StageKind::Workers => view.worker_nodes().map(AsRef::as_ref).collect(),
-        };
-        let order = plan::order(view, of_stage.into_iter(), self.stage.kind, self.settings);
+        let nodes = view.nodes.values().map(AsRef::as_ref);
+        let order = plan::order(view, nodes, self.stage.kind, self.settings);
+        let of_stage = self.roster.of_stage(self.stage);
         let mut candidates: Vec<Candidate<'a>> = order
-            .iter()
-            .filter_map(|name| view.nodes.get(name))
+            .into_iter()
             .filter_map(|node| {
-                let standing = self.roster.standing(self.stage, node)?;
-                Some(Candidate { node, standing })
+                let standing = of_stage.get(node.name.as_str())?;
+                (standing.node_uid() == node.uid.as_str()).then_some(Candidate { node, standing })
             })
             .filter(|candidate| candidate.standing.ready_to_go() && !candidate.standing.in_flight())
             .collect();
@@ -83,8 +80,8 @@ impl<'a> Granting<'a> {
         let first_done = self
             .roster
             .serving(self.stage)
-            .flat_map(|members| members.nodes.values())
-            .any(|standing| standing.succeeded())
+            .flat_map(|members| members.nodes.iter())
+            .any(Standing::succeeded)
             || self
                 .view
                 .control_plane_nodes()

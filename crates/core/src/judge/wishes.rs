@@ -12,18 +12,14 @@ use crate::action::{Action, Event, EventObject};
 use crate::objects::Standing;
 use crate::view::{Node, Wish};
 
-impl<'a> Turn<'a> {
+impl Turn<'_> {
     /// What people asked for single nodes.
     pub(super) fn hear_wishes(&mut self, slots: &[Slot]) {
-        let standings: Vec<Standing<'a>> = self.members.nodes.values().copied().collect();
-        for standing in standings {
-            let view = self.view;
-            let Some(node) = view.nodes.get(standing.node()) else {
+        for (standing, node) in self.members.nodes.with_nodes(self.view) {
+            let Some(node) = node.filter(|node| node.uid.as_str() == standing.node_uid()) else {
                 continue;
             };
-            let Some(wish) = node.wish.filter(|_| node.uid.as_str() == standing.node_uid()) else {
-                continue;
-            };
+            let Some(wish) = node.wish else { continue };
             if !is_latest(self.view, standing) {
                 continue;
             }

@@ -89,26 +89,22 @@ impl<'a> Turn<'a> {
 
     fn names_of(&self, task: Task) -> Vec<String> {
         let spec = &self.upgrade.spec;
-        let steps = match task {
-            Task::Stage => spec.stage.as_slice(),
-            Task::Upgrade => spec.steps.as_slice(),
+        let name = |step: &StepContainer| step.name.clone();
+        match task {
+            Task::Stage => spec.stage.as_deref().map(name).into_iter().collect(),
+            Task::Upgrade => spec.steps.iter().map(name).collect(),
             Task::Rollback => {
-                return spec
-                    .steps
-                    .last()
-                    .map(|_| steps::ROLLBACK.to_owned())
-                    .into_iter()
-                    .collect();
+                let undoes = !spec.steps.is_empty();
+                undoes.then(|| steps::ROLLBACK.to_owned()).into_iter().collect()
             }
-        };
-        steps.iter().map(|step| step.name.clone()).collect()
+        }
     }
 
     fn steps_of(&self, task: Task) -> Vec<StepContainer> {
         let spec = &self.upgrade.spec;
         match task {
-            Task::Stage => spec.stage.iter().cloned().collect(),
-            Task::Upgrade => spec.steps.clone(),
+            Task::Stage => spec.stage.as_deref().into_iter().cloned().collect(),
+            Task::Upgrade => spec.steps.to_vec(),
             Task::Rollback => spec.steps.last().map(rollback_step).into_iter().collect(),
         }
     }

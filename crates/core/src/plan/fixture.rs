@@ -106,14 +106,8 @@ impl Cluster {
             uid: format!("uid-{name}").into(),
             revision: Revision(1),
             created_at: Timestamp::UNIX_EPOCH,
-            deleting: false,
             labels: Arc::new(labels),
             control_plane,
-            pause: None,
-            cordoned_by: None,
-            wish: None,
-            unschedulable: false,
-            taints: Vec::new(),
             ready: Ready {
                 ready: true,
                 since: Timestamp::UNIX_EPOCH,
@@ -121,13 +115,11 @@ impl Cluster {
             kubelet_version: Some(version(at)),
             container_runtime_version: "containerd://2.1.4".into(),
             os_image: "Linux".into(),
-            internal_ip: None,
             allocatable: Resources {
                 pods: 110,
                 ..resources(4000, 16 * GIB)
             },
-            attached_volumes: Vec::new(),
-            hci: crate::hci::view::NodeMarks::default(),
+            ..Node::default()
         };
         self.view.nodes.insert(name.into(), Arc::new(node));
     }

@@ -18,7 +18,7 @@ pub fn order<'a>(
     nodes: impl Iterator<Item = &'a Node>,
     kind: StageKind,
     settings: &Settings,
-) -> Vec<NodeName> {
+) -> Vec<&'a Node> {
     let nodes = nodes.filter(|node| kind.takes(node));
     match kind {
         StageKind::ControlPlane => control_planes(view, nodes),
@@ -29,32 +29,33 @@ pub fn order<'a>(
 /// The control plane that goes first: what the cluster shares is changed there.
 pub fn first_control_plane(view: &View) -> Option<NodeName> {
     control_planes(view, view.control_plane_nodes().map(AsRef::as_ref))
-        .into_iter()
-        .next()
+        .first()
+        .map(|node| node.name.clone())
 }
 
-fn control_planes<'a>(view: &View, nodes: impl Iterator<Item = &'a Node>) -> Vec<NodeName> {
-    let mut names: Vec<NodeName> = nodes.map(|node| node.name.clone()).collect();
-    names.sort_by(|left, right| {
-        let holds = |name: &NodeName| view.vip_holder.as_ref() == Some(name);
-        (holds(left), left).cmp(&(holds(right), right))
+fn control_planes<'a>(view: &View, nodes: impl Iterator<Item = &'a Node>) -> Vec<&'a Node> {
+    let mut nodes: Vec<&Node> = nodes.collect();
+    nodes.sort_by(|left, right| {
+        let holds = |node: &Node| view.vip_holder.as_ref() == Some(&node.name);
+        (holds(left), &left.name).cmp(&(holds(right), &right.name))
     });
-    names
+    nodes
 }
 
-fn workers<'a>(nodes: impl Iterator<Item = &'a Node>, domain_label: &str) -> Vec<NodeName> {
-    let mut domains: BTreeMap<(&str, Option<&str>), Vec<&NodeName>> = BTreeMap::new();
+fn workers<'a>(nodes: impl Iterator<Item = &'a Node>, domain_label: &str) -> Vec<&'a Node> {
+    let mut domains: BTreeMap<(&str, Option<&str>), Vec<&'a Node>> = BTreeMap::new();
     for node in nodes {
         let domain = (group_of(node), node.failure_domain(domain_label));
-        domains.entry(domain).or_default().push(&node.name);
+        domains.entry(domain).or_default().push(node);
     }
     let mut places = Vec::new();
-    for ((group, domain), mut names) in domains {
-        names.sort();
-        for (round, name) in names.into_iter().enumerate() {
-            places.push((group, round, domain, name));
+    for ((group, domain), mut nodes) in domains {
+        nodes.sort_by(|left, right| left.name.cmp(&right.name));
+        for (round, node) in nodes.into_iter().enumerate() {
+            places.push((group, round, domain, node));
         }
     }
-    places.sort();
-    places.into_iter().map(|(_, _, _, name)| name.clone()).collect()
+    // Of one group, round and domain there is one.
+    places.sort_by_key(|(group, round, domain, _)| (*group, *round, *domain));
+    places.into_iter().map(|(_, _, _, node)| node).collect()
 }

@@ -144,15 +144,21 @@ impl Start {
     fn read(view: &View, settings: &Settings) -> Result<Self, PathError> {
         let mut oldest: Option<(&Arc<Node>, &KubernetesVersion)> = None;
         let mut kubelet_of_control_planes: Option<&KubernetesVersion> = None;
-        let mut workers = BTreeSet::new();
+        let mut workers: BTreeSet<&KubernetesVersion> = BTreeSet::new();
+        let mut last_worker: Option<&KubernetesVersion> = None;
         for node in view.nodes.values() {
             let unknown = || PathError::UnknownVersion {
                 node: node.name.clone(),
             };
             let kubelet = node.kubelet_version.as_ref().ok_or_else(unknown)?;
+            // There are many workers, of few versions.
+            if !node.control_plane && last_worker == Some(kubelet) {
+                continue;
+            }
             not_down(node, kubelet, settings)?;
             if !node.control_plane {
                 workers.insert(kubelet);
+                last_worker = Some(kubelet);
                 continue;
             }
             let lowest = kubelet_of_control_planes.map_or(kubelet, |lowest| lowest.min(kubelet));

@@ -210,7 +210,8 @@ fn where_there_is_no_way_it_says_why_and_what_helps() {
 fn names(view: &View, kind: StageKind) -> String {
     let nodes = view.nodes.values().map(AsRef::as_ref);
     let order = order(view, nodes, kind, &settings("v1.36.3"));
-    order.iter().map(NodeName::as_str).collect::<Vec<_>>().join(" ")
+    let names = order.iter().map(|node| node.name.as_str());
+    names.collect::<Vec<_>>().join(" ")
 }
 
 #[test]
@@ -289,7 +290,9 @@ fn walk(cluster: &mut Cluster, settings: &Settings) {
     let stages = path(&cluster.view, settings).unwrap();
     for (index, stage) in stages.iter().enumerate() {
         let nodes = cluster.view.nodes.values().map(AsRef::as_ref);
-        for name in order(&cluster.view, nodes, stage.kind, settings) {
+        let order = order(&cluster.view, nodes, stage.kind, settings);
+        let order: Vec<NodeName> = order.into_iter().map(|node| node.name.clone()).collect();
+        for name in order {
             let rest = path(&cluster.view, settings).unwrap();
             let needy = |cluster: &Cluster| {
                 let mut nodes = cluster.view.nodes.values();

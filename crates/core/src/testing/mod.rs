@@ -40,14 +40,6 @@ pub fn node(name: &str) -> Node {
         uid: uid(name),
         revision: Revision(1),
         created_at: at(-1_000_000),
-        deleting: false,
-        labels: Arc::default(),
-        control_plane: false,
-        pause: None,
-        cordoned_by: None,
-        wish: None,
-        unschedulable: false,
-        taints: Vec::new(),
         ready: Ready {
             ready: true,
             since: at(-1_000_000),
@@ -55,15 +47,13 @@ pub fn node(name: &str) -> Node {
         kubelet_version: OLD.parse().ok(),
         container_runtime_version: Arc::from("containerd://2.2.1"),
         os_image: Arc::from("Debian GNU/Linux 13"),
-        internal_ip: None,
         allocatable: Resources {
             cpu_milli: 4000,
             memory: 8 << 30,
             pods: 110,
             others: BTreeMap::new(),
         },
-        attached_volumes: Vec::new(),
-        hci: crate::hci::view::NodeMarks::default(),
+        ..Node::default()
     }
 }
 
@@ -185,8 +175,8 @@ pub fn node_upgrade(node: &str, role: NodeRole) -> NodeKubeadmUpgrade {
             kubernetes_version: NEW.to_owned(),
             kubelet_version: NEW.to_owned(),
             etcd_version: None,
-            stage: Some(step(steps::STAGE)),
-            steps: words.into_iter().map(step).collect(),
+            stage: Some(Arc::new(step(steps::STAGE))),
+            steps: Arc::new(words.into_iter().map(step).collect()),
             attempt: 1,
             desired: DesiredNodeState::Upgraded,
             undo_after_seconds: None,

@@ -287,7 +287,7 @@ impl World {
         let report = self.view.pod(&self.task_key(task)).unwrap().task.clone().unwrap();
         let spec = self.upgrade().spec;
         let order: Vec<String> = match task {
-            Task::Upgrade => spec.steps.into_iter().map(|step| step.name).collect(),
+            Task::Upgrade => spec.steps.iter().map(|step| step.name.clone()).collect(),
             _ => report.containers.keys().map(ToString::to_string).collect(),
         };
         for step in order {

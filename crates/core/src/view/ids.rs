@@ -8,7 +8,7 @@ use std::sync::Arc;
 macro_rules! text_newtype {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
-        #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+        #[derive(Clone, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
         pub struct $name(Arc<str>);
 
         impl $name {

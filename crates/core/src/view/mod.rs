@@ -84,6 +84,21 @@ impl OnNode {
         }
     }
 
+    /// A pod as it is now takes the place of what it was.
+    fn change(&mut self, before: &Pod, pod: &Arc<Pod>) {
+        for there in [&mut self.pods, &mut self.parts, &mut self.tasks] {
+            if let Some(place) = there.get_mut(&pod.key) {
+                *place = Arc::clone(pod);
+            }
+        }
+        if !before.phase.finished() {
+            self.used.subtract(&before.shape.requests);
+        }
+        if !pod.phase.finished() {
+            self.used.add(&pod.shape.requests);
+        }
+    }
+
     fn leave(&mut self, pod: &Pod) {
         self.pods.remove(&pod.key);
         self.parts.remove(&pod.key);
@@ -104,6 +119,20 @@ pub struct Lock {
 
 impl View {
     pub fn put_pod(&mut self, pod: Arc<Pod>) {
+        // Most that is heard of a pod changes neither where it is nor what it is there.
+        let is_there = |pod: &Pod| (pod.node.clone(), pod.static_part.is_some(), pod.task.is_some());
+        if let Some(before) = self.pods.get_mut(&pod.key)
+            && is_there(before) == is_there(&pod)
+            && before.shape.pod_anti_affinity.is_empty()
+            && pod.shape.pod_anti_affinity.is_empty()
+        {
+            let before = std::mem::replace(before, Arc::clone(&pod));
+            let there = pod.node.as_ref().and_then(|node| self.pods_by_node.get_mut(node));
+            if let Some(there) = there {
+                there.change(&before, &pod);
+            }
+            return;
+        }
         self.remove_pod(&pod.key);
         if let Some(node) = &pod.node {
             self.pods_by_node.entry(node.clone()).or_default().come(&pod);

@@ -11,7 +11,7 @@ use crate::hci::view::NodeMarks;
 use crate::version::KubernetesVersion;
 
 /// A machine of the cluster as the API server knows it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Node {
     pub name: NodeName,
     pub uid: Uid,
@@ -24,6 +24,8 @@ pub struct Node {
     pub control_plane: bool,
     /// A person holds the node (`afloat.dev/pause`); the value says why, `true` where the upgrade's own option put it there.
     pub pause: Option<Arc<str>>,
+    /// Uid of the upgrade whose option put the pause there (`afloat.dev/paused-by`).
+    pub paused_by: Option<Uid>,
     /// Uid of the upgrade that cordoned the node (`afloat.dev/cordoned-by`).
     pub cordoned_by: Option<Uid>,
     /// What a person asks for this node (`afloat.dev/wish`), until it was heard.
@@ -53,7 +55,7 @@ pub enum Wish {
 }
 
 /// What a node says about itself, and since when.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Ready {
     pub ready: bool,
     pub since: Timestamp,

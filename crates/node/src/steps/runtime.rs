@@ -109,7 +109,7 @@ pub fn keep(c: &mut Context<'_>, group: Group) -> Answer<Ran> {
 /// Puts all files of a group in their places.
 pub fn change(c: &mut Context<'_>, group: Group) -> Answer<Ran> {
     for (item, target) in files(c, group)? {
-        let placed = c.place(&item.name, &target)?;
+        let placed = c.place_item(&item, &target)?;
         if placed != Ran::Done {
             return Ok(placed);
         }

@@ -6,7 +6,7 @@ use afloat_api::{
 };
 use afloat_core::action::Action;
 use afloat_core::hci::view::HciKind;
-use afloat_core::view::{Key, Target};
+use afloat_core::view::{Key, Target, Uid};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Resource;
 use kube::core::DynamicObject;
@@ -208,12 +208,14 @@ where
     Ok(create(kind, key, serde_json::to_value(child)?))
 }
 
-fn annotate(node: &Target, annotation: &str, value: Option<&str>) -> Request {
-    merge(
-        Kind::Node,
-        node,
-        json!({ "metadata": { "annotations": { annotation: value } } }),
-    )
+/// A node's pause, and the upgrade that signs for it.
+fn pause(node: &Target, pause: Option<&str>, by: Option<&Uid>) -> Request {
+    let by = by.map(Uid::as_str);
+    annotate(node, &json!({ annotations::PAUSE: pause, annotations::PAUSED_BY: by }))
+}
+
+fn annotate(node: &Target, annotations: &Value) -> Request {
+    merge(Kind::Node, node, json!({ "metadata": { "annotations": annotations } }))
 }
 
 pub(super) fn delete(kind: Kind, target: &Target, grace_seconds: Option<i64>) -> Request {
@@ -338,9 +340,9 @@ pub fn of(action: &Action, bundle_key: Option<&str>) -> Result<Request, serde_js
                 "spec": { "unschedulable": null },
             }),
         ),
-        Action::PauseNode { node } => annotate(node, annotations::PAUSE, Some(OWN_PAUSE)),
-        Action::UnpauseNode { node } => annotate(node, annotations::PAUSE, None),
-        Action::ClearWish { node } => annotate(node, annotations::WISH, None),
+        Action::PauseNode { node, by } => pause(node, Some(OWN_PAUSE), Some(by)),
+        Action::UnpauseNode { node, left } => pause(node, left.as_deref(), None),
+        Action::ClearWish { node } => annotate(node, &json!({ annotations::WISH: null })),
         Action::CreatePod(pod) => create(Kind::Pod, pod.key.clone(), render::task_pod(pod, bundle_key)),
         Action::DeletePod { pod } => delete(Kind::Pod, pod, None),
         Action::Evict { pod, grace_seconds } => evict(pod, *grace_seconds),

@@ -85,8 +85,7 @@ impl Feed {
                 let object = hci::reduce(kind, &object)?;
                 Ok(Object::Hci(Box::new(object)))
             };
-            if kind == HciKind::Plan {
-                // Secrets: what they hold is none of our business and is not even asked for.
+            if hci::is_secret(kind) {
                 let api = served.api::<PartialObjectMeta<DynamicObject>>(client);
                 let stream = watcher(api, config)
                     .map(|event| event.map(bare_event))

@@ -329,12 +329,14 @@ impl Keeper {
                 Changed::upgrade(&key, before.as_deref(), &after)
             }
             Object::ControlPlane(group) => {
-                view.control_planes.insert(key.clone(), Arc::new(*group));
-                Changed::ControlPlane(key)
+                let after = Arc::new(*group);
+                let before = view.control_planes.insert(key.clone(), Arc::clone(&after));
+                Changed::control_plane(&key, before.as_deref(), &after)
             }
             Object::Workers(group) => {
-                view.workers.insert(key.clone(), Arc::new(*group));
-                Changed::Workers(key)
+                let after = Arc::new(*group);
+                let before = view.workers.insert(key.clone(), Arc::clone(&after));
+                Changed::workers(&key, before.as_deref(), &after)
             }
             Object::NodeUpgrade(upgrade) => {
                 let (before, after) = (view.node_upgrade(&key).cloned(), Arc::new(*upgrade));
@@ -389,15 +391,15 @@ impl Keeper {
                 *volume = Arc::clone(name);
             }
         }
-        let name = node.name.clone();
-        let revision = node.revision;
-        let before = self.view.nodes.insert(name.clone(), Arc::new(node));
-        let same = before.is_some_and(|before| {
-            let mut before = Arc::unwrap_or_clone(before);
-            before.revision = revision;
-            self.view.nodes.get(&name).is_some_and(|after| **after == before)
+        let after = Arc::new(node);
+        let before = self.view.nodes.insert(after.name.clone(), Arc::clone(&after));
+        let same = before.as_ref().is_some_and(|before| {
+            let mut before = Node::clone(before);
+            before.revision = after.revision;
+            before == *after
         });
-        if same { Vec::new() } else { vec![Changed::Node(name)] }
+        let changed = (!same).then(|| Changed::node(before.as_deref(), &after));
+        changed.into_iter().collect()
     }
 
     fn put_workload(&mut self, workload: Workload, key: Key) -> Vec<Changed> {

@@ -49,6 +49,7 @@ pub fn node(raw: &RawNode) -> Result<Node, Unreadable> {
             .is_some_and(|all| all.contains_key(labels::CONTROL_PLANE_NODE)),
         labels: Arc::new(scheduling::labels(meta.labels.as_ref())),
         pause: annotation(annotations::PAUSE).map(Arc::from),
+        paused_by: annotation(annotations::PAUSED_BY).map(Uid::from),
         cordoned_by: annotation(annotations::CORDONED_BY).map(Uid::from),
         wish: annotation(annotations::WISH).and_then(wish),
         unschedulable: spec.and_then(|spec| spec.unschedulable).unwrap_or_default(),

@@ -47,73 +47,73 @@ impl Executor<'_> {
         }
     }
 
-    pub fn execute(&mut self, action: &Action) -> Result<Answer, Refused> {
+    pub fn execute(&mut self, action: Action) -> Result<Answer, Refused> {
         let verb = action.name();
         match action {
             // The list is a map by node: the API server refuses two of one key.
             Action::WriteUpgradeStatus { status, .. } if twice(&status.slots) => Err(Refused::Invalid),
             Action::WriteUpgradeStatus { target, status } => self
                 .store
-                .update_status::<ClusterUpgrade>(self.writer, verb, &self.meant(target), (**status).clone())
+                .update_status::<ClusterUpgrade>(self.writer, verb, &self.meant(&target), *status)
                 .map(Answer::Upgrade),
             Action::WriteControlPlaneStatus { target, status } => self
                 .store
-                .update_status::<ControlPlaneKubeadmUpgrade>(self.writer, verb, &self.meant(target), (**status).clone())
+                .update_status::<ControlPlaneKubeadmUpgrade>(self.writer, verb, &self.meant(&target), *status)
                 .map(Answer::ControlPlane),
             Action::WriteWorkersStatus { target, status } => self
                 .store
-                .update_status::<WorkersKubeadmUpgrade>(self.writer, verb, &self.meant(target), (**status).clone())
+                .update_status::<WorkersKubeadmUpgrade>(self.writer, verb, &self.meant(&target), *status)
                 .map(Answer::Workers),
             Action::WriteNodeStatus { target, status } => self
                 .store
-                .update_status::<NodeKubeadmUpgrade>(self.writer, verb, &self.meant(target), (**status).clone())
+                .update_status::<NodeKubeadmUpgrade>(self.writer, verb, &self.meant(&target), *status)
                 .map(Answer::NodeUpgrade),
-            Action::CreateControlPlaneUpgrade(object) => self.child(verb, &**object).map(Answer::ControlPlane),
-            Action::CreateWorkersUpgrade(object) => self.child(verb, &**object).map(Answer::Workers),
-            Action::CreateNodeUpgrade(object) => self.child(verb, &**object).map(Answer::NodeUpgrade),
+            Action::CreateControlPlaneUpgrade(object) => self.child(verb, *object).map(Answer::ControlPlane),
+            Action::CreateWorkersUpgrade(object) => self.child(verb, *object).map(Answer::Workers),
+            Action::CreateNodeUpgrade(object) => self.child(verb, *object).map(Answer::NodeUpgrade),
             Action::SetUpgradeFinalizer { target, present } => {
                 let finalizers = present.then(|| vec![names::FINALIZER.to_owned()]);
-                self.custom::<ClusterUpgrade>(verb, target, |upgrade| upgrade.metadata.finalizers = finalizers)
+                self.custom::<ClusterUpgrade>(verb, &target, |upgrade| upgrade.metadata.finalizers = finalizers)
                     .map(|written| written.map_or(Answer::Nothing, Answer::Upgrade))
             }
             Action::RemoveNodeFinalizer { target } => self
-                .custom::<NodeKubeadmUpgrade>(verb, target, |upgrade| upgrade.metadata.finalizers = None)
+                .custom::<NodeKubeadmUpgrade>(verb, &target, |upgrade| upgrade.metadata.finalizers = None)
                 .map(|written| written.map_or(Answer::Nothing, Answer::NodeUpgrade)),
             Action::SetControlPlaneMachines { target, machines } => self
-                .custom::<ControlPlaneKubeadmUpgrade>(verb, target, |group| {
-                    group.spec.machines_require_upgrade.clone_from(machines);
+                .custom::<ControlPlaneKubeadmUpgrade>(verb, &target, |group| {
+                    group.spec.machines_require_upgrade = machines;
                 })
                 .map(|written| written.map_or(Answer::Nothing, Answer::ControlPlane)),
             Action::SetWorkersMachines { target, machines } => self
-                .custom::<WorkersKubeadmUpgrade>(verb, target, |group| {
-                    group.spec.machines_require_upgrade.clone_from(machines);
+                .custom::<WorkersKubeadmUpgrade>(verb, &target, |group| {
+                    group.spec.machines_require_upgrade = machines;
                 })
                 .map(|written| written.map_or(Answer::Nothing, Answer::Workers)),
-            Action::SetDesired { .. } => self.set_desired(action),
-            Action::TakeLock { namespace, holder, .. } => self.take_lock(namespace, holder),
-            Action::ReleaseLock { lock } => self.release_lock(lock),
-            Action::CreatePod(task) => self.create_pod(task),
+            Action::SetDesired { .. } => self.set_desired(&action),
+            Action::TakeLock { namespace, holder, .. } => self.take_lock(&namespace, &holder),
+            Action::ReleaseLock { lock } => self.release_lock(&lock),
+            Action::CreatePod(task) => self.create_pod(*task),
             Action::Cordon { .. }
             | Action::Uncordon { .. }
             | Action::PauseNode { .. }
             | Action::UnpauseNode { .. }
-            | Action::ClearWish { .. } => self.node_action(action),
-            Action::DeletePod { pod } => self.delete(verb, pod, None),
+            | Action::ClearWish { .. } => self.node_action(&action),
+            Action::DeletePod { pod } => self.delete(verb, &pod, None),
             Action::Evict { pod, grace_seconds } if self.bug == Some(Bug::EvictPastBudget) => {
-                self.delete(verb, pod, *grace_seconds)
+                self.delete(verb, &pod, grace_seconds)
             }
             Action::Evict { pod, grace_seconds } => {
                 let meant = Meant {
                     revision: None,
-                    ..self.meant(pod)
+                    ..self.meant(&pod)
                 };
-                match self.store.evict(self.writer, &meant, grace(*grace_seconds)) {
+                match self.store.evict(self.writer, &meant, grace(grace_seconds)) {
                     // It is gone, or counted: an answer, not an error.
                     Ok(()) | Err(Refused::NotFound | Refused::TooManyRequests) => Ok(Answer::Nothing),
                     Err(refused) => Err(refused),
                 }
             }
-            Action::DeletePastBudget { pod, grace_seconds, .. } => self.delete(verb, pod, *grace_seconds),
+            Action::DeletePastBudget { pod, grace_seconds, .. } => self.delete(verb, &pod, grace_seconds),
             // Nobody makes an Upgrade of Harvester in this world.
             Action::Hci(_) => Err(Refused::NotFound),
         }
@@ -191,19 +191,19 @@ impl Executor<'_> {
     }
 
     /// Makes a child; one that is there already is fine where it has the same owner.
-    fn child<T: Custom>(&mut self, verb: &'static str, object: &T) -> Result<Arc<T>, Refused> {
+    fn child<T: Custom>(&mut self, verb: &'static str, object: T) -> Result<Arc<T>, Refused> {
         let owner = |object: &T| {
             let owners = object.meta().owner_references.as_ref();
             owners.and_then(|owners| owners.first()).map(|owner| owner.uid.clone())
         };
         if let Some(there) = T::table(self.store).get(&object.key()) {
-            return if owner(there) == owner(object) {
+            return if owner(there) == owner(&object) {
                 Ok(Arc::clone(there))
             } else {
                 Err(Refused::AlreadyExists)
             };
         }
-        self.store.create_custom(self.writer, verb, object.clone())
+        self.store.create_custom(self.writer, verb, object)
     }
 
     fn custom<T: Custom>(
@@ -238,8 +238,26 @@ impl Executor<'_> {
                     node.cordoned_by = None;
                 }),
             ),
-            Action::PauseNode { node } => (node, Box::new(|node| node.pause = Some(Arc::from("true")))),
-            Action::UnpauseNode { node } => (node, Box::new(|node| node.pause = None)),
+            Action::PauseNode { node, by } => {
+                let by = by.clone();
+                (
+                    node,
+                    Box::new(move |node| {
+                        node.pause = Some(Arc::from("true"));
+                        node.paused_by = Some(by);
+                    }),
+                )
+            }
+            Action::UnpauseNode { node, left } => {
+                let left = left.clone();
+                (
+                    node,
+                    Box::new(move |node| {
+                        node.pause = left;
+                        node.paused_by = None;
+                    }),
+                )
+            }
             Action::ClearWish { node } => (node, Box::new(|node| node.wish = None)),
             _ => return Ok(Answer::Nothing),
         };
@@ -266,7 +284,7 @@ impl Executor<'_> {
         }
     }
 
-    fn create_pod(&mut self, task: &TaskPod) -> Result<Answer, Refused> {
+    fn create_pod(&mut self, task: TaskPod) -> Result<Answer, Refused> {
         if let Some(pod) = self.store.pods.get(&task.key) {
             let owner = self.store.pods_more.get(&pod.uid).and_then(|more| more.owner.as_ref());
             return if owner == Some(&task.owner.uid) {
@@ -297,7 +315,7 @@ impl Executor<'_> {
             ready: false,
             started_at: None,
             ending: None,
-            shape: Arc::new(shape(task)),
+            shape: Arc::new(shape(&task)),
             static_part: None,
             task: Some(Arc::new(TaskReport {
                 task: Arc::from(task.task.word()),
@@ -307,9 +325,9 @@ impl Executor<'_> {
             })),
         };
         let more = PodMore {
-            task: Some(Arc::new(task.clone())),
             grace: 10 * SECOND,
             owner: Some(task.owner.uid.clone()),
+            task: Some(Arc::new(task)),
         };
         self.store.pods_more.insert(uid, more);
         self.store.create(self.writer, "create-pod", pod).map(Answer::Pod)

@@ -1,12 +1,12 @@
 //! A replica's own view of the cluster: fed from the storage's history, each kind as far as its watch has come, never
 //! further back than it was, except where the replica starts anew from an API server that lags.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use afloat_api::{ClusterUpgrade, NodeKubeadmUpgrade};
+use afloat_api::{ClusterUpgrade, ControlPlaneKubeadmUpgrade, NodeKubeadmUpgrade, WorkersKubeadmUpgrade};
 use afloat_core::Changed;
-use afloat_core::view::{Key, Lock, Revision, View};
+use afloat_core::view::{Key, Lock, Node, Revision, View};
 
 use super::execute::Answer;
 use crate::store::{Change, Kind, KindName, Store};
@@ -37,11 +37,12 @@ pub fn advance(
         KindName::Node => each(store.nodes.changes(), from, upto, |change| {
             let known = view.nodes.get(&change.key).map(|node| node.revision.0);
             if newer(change, known) {
-                match &change.after {
-                    Some(node) => view.nodes.insert(change.key.clone(), Arc::clone(node)),
-                    None => view.nodes.remove(&change.key),
-                };
-                changed.push(Changed::Node(change.key.clone()));
+                changed.push(if let Some(node) = &change.after {
+                    put_node(view, node)
+                } else {
+                    view.nodes.remove(&change.key);
+                    Changed::Node(change.key.clone())
+                });
             }
         }),
         KindName::Pod => each(store.pods.changes(), from, upto, |change| {
@@ -106,7 +107,7 @@ pub fn list(view: &mut View, store: &Store, cursors: &mut Cursors, kind: KindNam
     match kind {
         KindName::Node => {
             view.nodes_as_of = as_of;
-            view.nodes.extend(shared(store.nodes.iter()));
+            view.nodes = shared(store.nodes.iter()).collect();
         }
         KindName::Pod => store.pods.values().for_each(|pod| view.put_pod(Arc::clone(pod))),
         KindName::Budget => view.budgets.extend(shared(store.budgets.iter())),
@@ -142,21 +143,13 @@ fn own_kinds(view: &mut View, store: &Store, kind: KindName, range: (usize, usiz
         KindName::ControlPlane => each(store.control_planes.changes(), from, upto, |change| {
             let known = view.control_planes.get(&change.key).map(|object| object.revision());
             if newer(change, known) {
-                match &change.after {
-                    Some(object) => view.control_planes.insert(change.key.clone(), Arc::clone(object)),
-                    None => view.control_planes.remove(&change.key),
-                };
-                changed.push(Changed::ControlPlane(change.key.clone()));
+                changed.push(put_control_plane(view, &change.key, change.after.as_ref()));
             }
         }),
         KindName::Workers => each(store.workers.changes(), from, upto, |change| {
             let known = view.workers.get(&change.key).map(|object| object.revision());
             if newer(change, known) {
-                match &change.after {
-                    Some(object) => view.workers.insert(change.key.clone(), Arc::clone(object)),
-                    None => view.workers.remove(&change.key),
-                };
-                changed.push(Changed::Workers(change.key.clone()));
+                changed.push(put_workers(view, &change.key, change.after.as_ref()));
             }
         }),
         KindName::NodeUpgrade => each(store.node_upgrades.changes(), from, upto, |change| {
@@ -169,13 +162,38 @@ fn own_kinds(view: &mut View, store: &Store, kind: KindName, range: (usize, usiz
     }
 }
 
-fn put_upgrade(view: &mut View, key: &Key, after: Option<&Arc<ClusterUpgrade>>) -> Changed {
+fn put_node(view: &mut View, after: &Arc<Node>) -> Changed {
+    let before = view.nodes.insert(after.name.clone(), Arc::clone(after));
+    Changed::node(before.as_deref(), after)
+}
+
+/// Takes in one of Afloat's objects that is kept by its key, or its end; `told` says what the change means.
+fn put<T>(
+    objects: &mut BTreeMap<Key, Arc<T>>,
+    key: &Key,
+    after: Option<&Arc<T>>,
+    told: fn(&Key, Option<&T>, &T) -> Changed,
+    gone: fn(Key) -> Changed,
+) -> Changed {
     let Some(after) = after else {
-        view.upgrades.remove(key);
-        return Changed::Upgrade(key.clone());
+        objects.remove(key);
+        return gone(key.clone());
     };
-    let before = view.upgrades.insert(key.clone(), Arc::clone(after));
-    Changed::upgrade(key, before.as_deref(), after)
+    let before = objects.insert(key.clone(), Arc::clone(after));
+    told(key, before.as_deref(), after)
+}
+
+fn put_upgrade(view: &mut View, key: &Key, after: Option<&Arc<ClusterUpgrade>>) -> Changed {
+    put(&mut view.upgrades, key, after, Changed::upgrade, Changed::Upgrade)
+}
+
+fn put_control_plane(view: &mut View, key: &Key, after: Option<&Arc<ControlPlaneKubeadmUpgrade>>) -> Changed {
+    let told = Changed::control_plane;
+    put(&mut view.control_planes, key, after, told, Changed::ControlPlane)
+}
+
+fn put_workers(view: &mut View, key: &Key, after: Option<&Arc<WorkersKubeadmUpgrade>>) -> Changed {
+    put(&mut view.workers, key, after, Changed::workers, Changed::Workers)
 }
 
 fn put_node_upgrade(view: &mut View, key: &Key, after: Option<&Arc<NodeKubeadmUpgrade>>) -> Changed {
@@ -255,11 +273,12 @@ pub fn length_at(store: &Store, kind: KindName, revision: u64) -> usize {
 /// Takes the answer to an own write into the view, and tells what changed by it. One that brings nothing new (the write
 /// changed nothing) tells nothing, or a decision that writes the same again would never rest.
 pub fn take_answer(view: &mut View, answer: &Answer) -> Option<Changed> {
-    match answer {
+    let changed = match answer {
         Answer::Nothing => None,
         Answer::Node(node) => {
-            let before = view.nodes.insert(node.name.clone(), Arc::clone(node));
-            is_new(before.as_ref(), node).then(|| Changed::Node(node.name.clone()))
+            let new = is_new(view.nodes.get(&node.name), node);
+            let changed = put_node(view, node);
+            new.then_some(changed)
         }
         Answer::Upgrade(object) => {
             let new = is_new(view.upgrades.get(&object.key()), object);
@@ -267,12 +286,14 @@ pub fn take_answer(view: &mut View, answer: &Answer) -> Option<Changed> {
             new.then_some(changed)
         }
         Answer::ControlPlane(object) => {
-            let before = view.control_planes.insert(object.key(), Arc::clone(object));
-            is_new(before.as_ref(), object).then(|| Changed::ControlPlane(object.key()))
+            let new = is_new(view.control_planes.get(&object.key()), object);
+            let changed = put_control_plane(view, &object.key(), Some(object));
+            new.then_some(changed)
         }
         Answer::Workers(object) => {
-            let before = view.workers.insert(object.key(), Arc::clone(object));
-            is_new(before.as_ref(), object).then(|| Changed::Workers(object.key()))
+            let new = is_new(view.workers.get(&object.key()), object);
+            let changed = put_workers(view, &object.key(), Some(object));
+            new.then_some(changed)
         }
         Answer::NodeUpgrade(object) => {
             let key = object.key();
@@ -290,7 +311,8 @@ pub fn take_answer(view: &mut View, answer: &Answer) -> Option<Changed> {
             view.lock = Some(Lock::clone(lock));
             new.then_some(Changed::Lock)
         }
-    }
+    };
+    changed.filter(|changed| !changed.is_known_to_its_writer())
 }
 
 fn is_new<O: Kind>(before: Option<&Arc<O>>, after: &O) -> bool {

@@ -130,12 +130,11 @@ impl World {
             writer,
             bug,
         };
-        let result = executor.execute(&action);
+        let verb = action.name();
+        let result = executor.execute(action);
         if result.as_ref().err() == Some(&Refused::Invalid) {
-            self.rules.breaks(
-                0,
-                format!("{} is refused as invalid, and will be for ever", action.name()),
-            );
+            self.rules
+                .breaks(0, format!("{verb} is refused as invalid, and will be for ever"));
         }
         self.settle();
         match (fault, result) {

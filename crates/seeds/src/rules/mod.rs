@@ -193,8 +193,8 @@ fn target_of(action: &Action) -> Option<&Target> {
         | Action::SetDesired { target, .. } => Some(target),
         Action::Cordon { node, .. }
         | Action::Uncordon { node }
-        | Action::PauseNode { node }
-        | Action::UnpauseNode { node }
+        | Action::PauseNode { node, .. }
+        | Action::UnpauseNode { node, .. }
         | Action::ClearWish { node } => Some(node),
         Action::DeletePod { pod } | Action::Evict { pod, .. } | Action::DeletePastBudget { pod, .. } => Some(pod),
         Action::ReleaseLock { lock } => Some(lock),

@@ -1,6 +1,7 @@
 //! Upgrades of parts of a cluster without a ClusterUpgrade above them, and budgets that overlap.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use afloat_api::kubeadm::{
     ControlPlaneKubeadmUpgradeSpec, DesiredNodeState, NodeKubeadmUpgradeSpec, WorkersKubeadmUpgradeSpec,
@@ -88,10 +89,12 @@ impl Setup<'_> {
             kubernetes_version: to.to_owned(),
             kubelet_version: to.to_owned(),
             etcd_version: None,
-            stage: Some(step(steps::STAGE, &plan)),
-            steps: [steps::CONTAINERD, steps::CNI, steps::KUBEADM, steps::KUBELET]
-                .map(|name| step(name, &plan))
-                .to_vec(),
+            stage: Some(Arc::new(step(steps::STAGE, &plan))),
+            steps: Arc::new(
+                [steps::CONTAINERD, steps::CNI, steps::KUBEADM, steps::KUBELET]
+                    .map(|name| step(name, &plan))
+                    .to_vec(),
+            ),
             attempt: 1,
             desired: DesiredNodeState::Upgraded,
             undo_after_seconds: None,

@@ -134,6 +134,10 @@ pub trait Custom: Kind<Key = Key> {
     fn meta(&self) -> &ObjectMeta;
     fn meta_mut(&mut self) -> &mut ObjectMeta;
     fn spec(&self) -> &Self::Spec;
+    fn status(&self) -> Option<&Self::Status>;
+    /// The same object with another status.
+    #[must_use]
+    fn with_status(&self, status: Option<Self::Status>) -> Self;
     fn status_mut(&mut self) -> &mut Option<Self::Status>;
 }
 
@@ -177,6 +181,16 @@ macro_rules! custom_kind {
             }
             fn spec(&self) -> &Self::Spec {
                 &self.spec
+            }
+            fn status(&self) -> Option<&Self::Status> {
+                self.status.as_ref()
+            }
+            fn with_status(&self, status: Option<Self::Status>) -> Self {
+                Self {
+                    metadata: self.metadata.clone(),
+                    spec: self.spec.clone(),
+                    status,
+                }
             }
             fn status_mut(&mut self) -> &mut Option<Self::Status> {
                 &mut self.status

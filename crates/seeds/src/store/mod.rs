@@ -279,8 +279,7 @@ impl Store {
         let before = Arc::clone(self.meant::<T>(meant)?);
         let mut after = T::clone(&before);
         change(&mut after);
-        let status = T::clone(&before).status_mut().take();
-        *after.status_mut() = status;
+        *after.status_mut() = before.status().cloned();
         if after == *before {
             return Ok(Some(before));
         }
@@ -304,7 +303,12 @@ impl Store {
         meant: &Meant<'_, Key>,
         status: T::Status,
     ) -> Result<Arc<T>, Refused> {
-        self.update::<T>(writer, verb, meant, |object| *object.status_mut() = Some(status))
+        let before = self.meant::<T>(meant)?;
+        if before.status() == Some(&status) {
+            return Ok(Arc::clone(before));
+        }
+        let after = before.with_status(Some(status));
+        Ok(self.put(writer, verb, after))
     }
 
     /// Deletes one of Afloat's objects: at once, or with a mark while finalizers hold it.

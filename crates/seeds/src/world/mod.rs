@@ -339,8 +339,11 @@ impl World {
             machine.hear(&peers, leader.as_ref() == Some(&machine.name), &oldest);
         }
         let serves = self.api_serves();
-        self.shared.get().api_reachable = serves;
-        let names: Vec<NodeName> = self.machines.keys().cloned().collect();
+        let before = std::mem::replace(&mut self.shared.get().api_reachable, serves);
+        // Workers look at the API as a whole.
+        let concerned = |machine: &&Machine| machine.control_plane || before != serves;
+        let machines = self.machines.values().filter(concerned);
+        let names: Vec<NodeName> = machines.map(|machine| machine.name.clone()).collect();
         for name in names {
             let Some(machine) = self.machines.get_mut(&name) else {
                 continue;

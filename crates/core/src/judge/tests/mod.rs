@@ -1,6 +1,7 @@
 //! The judge, played through on small clusters: who goes when, what holds them, how an upgrade ends.
 
 mod ledger;
+mod pauses;
 mod table;
 mod undoing;
 
@@ -200,62 +201,6 @@ fn k32_workers_wait_for_the_last_control_plane_to_be_well_and_the_phase_says_so(
 }
 
 #[test]
-fn paused_means_that_no_further_node_starts() {
-    let (mut table, key) = table(3, 1, spec());
-    table.stage_all();
-    table.edit(&key, |upgrade| upgrade.spec.paused = Some(true));
-    table.becomes("cp-1", NodeState::Succeeded, None);
-    table.stage_all();
-    assert!(table.going().is_empty() && table.slots(&key).is_empty());
-    table.edit(&key, |upgrade| upgrade.spec.paused = None);
-    table.stage_all();
-    assert_eq!(table.going(), ["cp-2"]);
-}
-
-#[test]
-fn a_paused_node_blocks_itself_and_not_the_others() {
-    let manual = ClusterUpgradeSpec {
-        node_upgrade_option: Some(NodeUpgradeOption {
-            strategy: Some(NodeUpgradeStrategy {
-                mode: Some(NodeUpgradeMode::Manual),
-                pause_nodes: vec!["worker-1".to_owned()],
-            }),
-        }),
-        ..spec()
-    };
-    let (mut table, key) = table(1, 3, manual);
-    let rounds = table.run(&key);
-    assert_eq!(rounds.concat(), ["cp-1", "worker-2", "worker-3"]);
-    let waiting = table.view().upgrades[&key].status.clone().unwrap().waiting;
-    assert_eq!(
-        (waiting[0].node.as_str(), waiting[0].wait.reason.as_str()),
-        ("worker-1", "NodePaused")
-    );
-    table.cluster.node("worker-1", |node| node.pause = None);
-    assert_eq!(table.run(&key).concat(), ["worker-1"]);
-    assert_eq!(table.phase(&key), Phase::Succeeded);
-}
-
-#[test]
-fn a_node_that_is_paused_before_it_begins_gives_its_slot_to_another() {
-    let (mut table, key) = table(1, 2, spec());
-    table.stage_all();
-    table.becomes("cp-1", NodeState::Succeeded, None);
-    table.stage_all();
-    assert_eq!(table.going(), ["worker-1"]);
-    table
-        .cluster
-        .node("worker-1", |node| node.pause = Some("by ops".into()));
-    table.settle();
-    let upgrade = table.node_upgrade("worker-1");
-    assert_eq!(upgrade.spec.desired, DesiredNodeState::RolledBack);
-    table.becomes("worker-1", NodeState::RolledBack, Some(Reason::NodePaused));
-    table.stage_all();
-    assert_eq!(table.slot_nodes(&key), ["worker-2"]);
-    assert_eq!(table.node_upgrade("worker-1").spec.attempt, 2);
-}
-
-#[test]
 fn an_abort_puts_those_in_flight_back_and_leaves_the_rest() {
     let (mut table, key) = table(3, 2, spec());
     table.stage_all();
@@ -436,42 +381,6 @@ fn p44_a_cluster_of_cluster_api_is_left_to_cluster_api() {
         table.done
     );
     assert_eq!(table.phase(&key), Phase::Pending);
-}
-
-fn paused_workers() -> ClusterUpgradeSpec {
-    ClusterUpgradeSpec {
-        node_upgrade_option: Some(NodeUpgradeOption {
-            strategy: Some(NodeUpgradeStrategy {
-                mode: Some(NodeUpgradeMode::Manual),
-                pause_nodes: vec!["worker-1".to_owned()],
-            }),
-        }),
-        ..spec()
-    }
-}
-
-#[test]
-fn the_end_of_an_upgrade_that_waits_leaves_the_pauses_of_the_one_at_work() {
-    let (mut table, first) = table(1, 2, paused_workers());
-    table.stage_all();
-    assert!(table.view().nodes["worker-1"].pause.is_some());
-    let second = table.upgrade("edge-2", spec());
-    table.settle();
-    table.edit(&second, |upgrade| upgrade.spec.abort = Some(true));
-    table.settle();
-    assert_eq!(table.phase(&second), Phase::Aborted);
-    assert!(
-        table.view().nodes["worker-1"].pause.is_some(),
-        "held by the upgrade at work"
-    );
-    table.edit(&first, |upgrade| upgrade.spec.abort = Some(true));
-    table.settle();
-    table.becomes("cp-1", NodeState::RolledBack, Some(Reason::Aborted));
-    table.settle();
-    assert!(
-        table.view().nodes["worker-1"].pause.is_none(),
-        "taken back by the one that put it there"
-    );
 }
 
 #[test]

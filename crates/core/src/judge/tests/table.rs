@@ -186,10 +186,14 @@ impl Table {
                 view.lock = Some(Lock { target, holder });
             }
             Action::ReleaseLock { .. } => view.lock = None,
-            Action::PauseNode { node } => self
-                .cluster
-                .node(&node.key.name, |node| node.pause = Some("true".into())),
-            Action::UnpauseNode { node } => self.cluster.node(&node.key.name, |node| node.pause = None),
+            Action::PauseNode { node, by } => self.cluster.node(&node.key.name, |node| {
+                node.pause = Some("true".into());
+                node.paused_by = Some(by.clone());
+            }),
+            Action::UnpauseNode { node, left } => self.cluster.node(&node.key.name, |node| {
+                node.pause.clone_from(left);
+                node.paused_by = None;
+            }),
             Action::ClearWish { node } => self.cluster.node(&node.key.name, |node| node.wish = None),
             other => self.perform_on_group(other, revision),
         }

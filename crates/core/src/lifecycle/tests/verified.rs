@@ -1,5 +1,7 @@
 //! What has to be seen before a node is given back.
 
+use std::sync::Arc;
+
 use afloat_api::NodeRole;
 use afloat_api::NodeState::{Succeeded, Upgrading, Verifying};
 use afloat_api::kubeadm::StepState;
@@ -136,7 +138,7 @@ fn p38_a_single_control_plane_may_lose_its_api_for_a_while() {
     let mut world = World::new(NodeRole::FirstControlPlane, "only", &alone);
     world.with_upgrade(|upgrade| {
         let peers = [steps::STAND_ASIDE, steps::COME_BACK];
-        upgrade.spec.steps.retain(|step| !peers.contains(&step.name.as_str()));
+        Arc::make_mut(&mut upgrade.spec.steps).retain(|step| !peers.contains(&step.name.as_str()));
     });
     world.run_parts(OLD, at(-1000));
     world.settle();

@@ -282,14 +282,8 @@ fn add_node(view: &mut View, name: &str, control_plane: bool) {
         uid: Uid::from(format!("uid-{name}")),
         revision: Revision(1),
         created_at: NOW,
-        deleting: false,
         labels: Arc::new([("kubernetes.io/hostname".into(), name.into())].into()),
         control_plane,
-        pause: None,
-        cordoned_by: None,
-        wish: None,
-        unschedulable: false,
-        taints: Vec::new(),
         ready: Ready {
             ready: true,
             since: NOW,
@@ -304,8 +298,7 @@ fn add_node(view: &mut View, name: &str, control_plane: bool) {
             pods: 110,
             ..Resources::default()
         },
-        attached_volumes: Vec::new(),
-        hci: afloat_core::hci::view::NodeMarks::default(),
+        ..Node::default()
     };
     view.nodes.insert(name.into(), Arc::new(node));
 }
