@@ -111,7 +111,9 @@ impl Rules {
         let Some(most) = memory.per_domain else { return };
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
         for slot in &memory.slots {
+            // Another machine under the name of one that has left may be of another domain.
             if let Some(node) = self.nodes.get(slot.0.as_str())
+                && node.uid == slot.1
                 && !node.control_plane
                 && let Some(zone) = &node.zone
             {
