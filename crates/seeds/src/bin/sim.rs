@@ -74,6 +74,9 @@ struct Args {
     list: bool,
 }
 
+/// How often a long run says how far it is.
+const TOLD_EVERY: Duration = Duration::from_secs(60);
+
 #[derive(Clone, Debug)]
 struct Numbers(BTreeSet<usize>);
 
@@ -245,6 +248,7 @@ fn many(args: &Args) -> ExitCode {
     let last = args.from + args.seeds;
     let stop = AtomicBool::new(false);
     let tally = Mutex::new(Tally::default());
+    let told = Mutex::new(started);
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
@@ -261,12 +265,32 @@ fn many(args: &Args) -> ExitCode {
                     if tally.failed.len() >= 10 {
                         stop.store(true, Ordering::Relaxed);
                     }
+                    let mut told = told.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                    if told.elapsed() >= TOLD_EVERY {
+                        *told = Instant::now();
+                        tell(&tally, started.elapsed(), limit.is_none().then_some(args.seeds));
+                    }
                 }
             });
         }
     });
     let tally = tally.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     report(args, &tally, started.elapsed(), threads)
+}
+
+/// How far a long run has come, beside what it prints at its end.
+fn tell(tally: &Tally, took: Duration, of: Option<u64>) {
+    #[allow(clippy::cast_precision_loss, reason = "a rate for people")]
+    let rate = tally.seeds as f64 / took.as_secs_f64();
+    #[allow(clippy::cast_precision_loss, reason = "an estimate for people")]
+    let left = of.map(|all| all.saturating_sub(tally.seeds) as f64 / rate / 60.0);
+    let all = of.map_or_else(String::new, |all| format!(" of {all}"));
+    let left = left.map_or_else(String::new, |minutes| format!(", about {minutes:.0} minutes left"));
+    let (seeds, broken) = (tally.seeds, tally.failed.len());
+    let _ = writeln!(
+        std::io::stderr(),
+        "{seeds}{all} seeds, {broken} broken, {rate:.0} seeds/s{left}"
+    );
 }
 
 fn report(args: &Args, tally: &Tally, took: Duration, threads: usize) -> ExitCode {
