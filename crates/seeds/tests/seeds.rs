@@ -93,6 +93,10 @@ const ONCE_BROKEN: &[(&str, u64)] = &[
     // Another replica had written a status from an old view, and nobody looked at it again.
     ("patch", 3100),
     ("gate-opens", 115),
+    // A cordon came late, and nothing was written afterwards that would have told that nobody else wanted it.
+    ("abort-verifying", 5491),
+    // The slot of a machine that had left was counted in the failure domain of the one that came under its name: the rule was wrong.
+    ("three-at-once", 21590),
 ];
 
 /// Seeds go through the scenarios in turn.

@@ -21,7 +21,7 @@ pub use drain::has_to_leave;
 mod tests;
 
 use afloat_api::kubeadm::DesiredNodeState;
-use afloat_api::{NodeState, Reason};
+use afloat_api::{NodeKubeadmUpgrade, NodeState, Reason};
 use jiff::Timestamp;
 
 use crate::action::{Action, Decision};
@@ -34,9 +34,34 @@ pub fn decide_node(view: &View, key: &Key, now: Timestamp) -> Decision {
     let Some(upgrade) = view.node_upgrade(key) else {
         return Decision::default();
     };
+    if is_settled(view, upgrade) {
+        return Decision::default();
+    }
     let mut turn = Turn::new(view, upgrade, now);
     live(&mut turn);
     turn.finish()
+}
+
+/// Whether all about a node is done and said, and nobody wants anything else: so it is for most nodes whenever an operator starts.
+fn is_settled(view: &View, upgrade: &NodeKubeadmUpgrade) -> bool {
+    let (spec, meta) = (&upgrade.spec, &upgrade.metadata);
+    let Some(status) = &upgrade.status else { return false };
+    let ended = match status.state {
+        Some(NodeState::Succeeded) => spec.desired != DesiredNodeState::RolledBack,
+        Some(NodeState::RolledBack) => true,
+        _ => false,
+    };
+    let said = status.attempt == Some(spec.attempt)
+        && status.observed_generation == meta.generation
+        && status.deadline.is_none()
+        && status.waiting_for.is_none();
+    let is_free = |node: &Node| node.uid.as_str() == spec.node.uid && node.cordoned_by.is_none();
+    let name = spec.node.name.as_str();
+    ended
+        && said
+        && meta.deletion_timestamp.is_none()
+        && view.nodes.get(name).is_some_and(|node| is_free(node))
+        && view.tasks_on(name).next().is_none()
 }
 
 fn live(turn: &mut Turn<'_>) {
@@ -81,7 +106,11 @@ fn take_back_late_cordon(turn: &mut Turn<'_>, node: &Node) {
     if node.cordoned_by.as_ref() != Some(&turn.signature) {
         return;
     }
-    if turn.view.node_upgrades_as_of < node.revision {
+    if !turn.upgrades_are_current(node) {
+        // Nobody may ever write one of them again, and only what is written is heard of: saying so is such a write.
+        let message =
+            "a cordon of this upgrade came after its end; it is taken back when nothing else is seen to want it";
+        turn.wait(Reason::WaitingForNode, message, Some(turn.node_ref()));
         turn.look_soon();
     } else if turn.cordon_is_ours(node) {
         turn.uncordon(node);

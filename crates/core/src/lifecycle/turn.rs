@@ -239,12 +239,20 @@ impl<'a> Turn<'a> {
         false
     }
 
+    /// Whether every upgrade is seen that the node may have been cordoned for. Their watch tells nothing while none of them is written; what
+    /// this object said when it knew of the cordon already is newer than all of those.
+    pub fn upgrades_are_current(&self, node: &Node) -> bool {
+        let as_of = self.view.node_upgrades_as_of;
+        let said = self.last_wait.is_some() && matches!(self.state(), NodeState::Succeeded | NodeState::RolledBack);
+        as_of >= node.revision || (said && as_of >= revision_of(&self.upgrade.metadata))
+    }
+
     /// Whether the node is cordoned for this object: as it recorded, or by a request that came late, from a replica that was no
     /// longer the one to act. The same upgrade signs for its other hops too: one that is at work may be meant.
     pub fn cordon_is_ours(&self, node: &Node) -> bool {
         let other_at_work = || {
             let mut others = self.view.node_upgrades_of(&self.upgrade.spec.node.name);
-            self.view.node_upgrades_as_of < node.revision
+            !self.upgrades_are_current(node)
                 || others.any(|(_, other)| {
                     other.metadata.uid != self.upgrade.metadata.uid
                         && settings::upgrade_uid(other) == self.signature

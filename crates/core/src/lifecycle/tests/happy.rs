@@ -1,10 +1,11 @@
 //! The way to the target when nothing goes wrong.
 
 use afloat_api::NodeState::{Draining, Staged, Staging, StandingAside, Succeeded, Upgrading, Verifying};
-use afloat_api::kubeadm::StepState;
+use afloat_api::kubeadm::{DesiredNodeState, StepState};
 use afloat_api::node::{StepOutcome, exit, steps};
 
-use crate::action::Task;
+use crate::action::{Decision, Task};
+use crate::objects::target_of;
 use crate::testing::{NEW, UPGRADE, World, pod, said};
 
 #[test]
@@ -48,6 +49,76 @@ fn p25_a_worker_is_staged_drained_upgraded_verified_and_given_back() {
     assert!(!status.cordoned_by_afloat);
     assert_eq!((world.node().unschedulable, world.node().cordoned_by), (false, None));
     assert!(!world.has_pod(Task::Upgrade));
+}
+
+/// `worker-1` at its target, given back.
+fn done() -> World {
+    let mut world = World::worker();
+    world.settle();
+    world.finish(Task::Stage);
+    world.settle();
+    world.finish(Task::Upgrade);
+    world.kubelet(NEW);
+    world.settle();
+    assert_eq!(world.state(), Succeeded);
+    world
+}
+
+/// A cordon that a replica had sent and that came after the end.
+fn cordon_late(world: &mut World) {
+    world.with_node(|node| {
+        node.unschedulable = true;
+        node.cordoned_by = Some(UPGRADE.into());
+        node.revision.0 += 1000;
+    });
+}
+
+#[test]
+fn a_late_cordon_is_taken_back_also_where_no_upgrade_is_written_any_more() {
+    let mut world = done();
+    let own = |world: &World| target_of(&world.upgrade().metadata).revision;
+    world.view.node_upgrades_as_of = own(&world);
+    cordon_late(&mut world);
+    world.settle();
+    assert_eq!(
+        world.waits_for(),
+        "WaitingForNode",
+        "others may be at work that are not seen"
+    );
+    assert!(world.node().unschedulable);
+    // A kubelet reports meanwhile, and what was said comes back by the watch.
+    world.with_node(|node| node.revision.0 += 1000);
+    world.settle();
+    assert!(world.node().unschedulable);
+    world.view.node_upgrades_as_of = own(&world);
+    world.settle();
+    assert_eq!((world.node().unschedulable, world.node().cordoned_by), (false, None));
+    assert_eq!(world.waits_for(), "");
+}
+
+#[test]
+fn a_node_that_is_done_is_left_alone_until_somebody_wants_something_of_it() {
+    assert_eq!(done().decide(), Decision::default());
+    let wakes: [(&str, fn(&mut World)); 5] = [
+        ("undoing is asked for", |world| {
+            world.desire(DesiredNodeState::RolledBack)
+        }),
+        ("another attempt", |world| {
+            world.with_upgrade(|upgrade| upgrade.spec.attempt += 1)
+        }),
+        ("its object is deleted", World::delete_upgrade),
+        ("a cordon of ours came late", cordon_late),
+        ("the spec was written anew", |world| {
+            world.with_upgrade(|upgrade| upgrade.metadata.generation = Some(99));
+        }),
+    ];
+    for (why, wake) in wakes {
+        let mut world = done();
+        wake(&mut world);
+        let decision = world.decide();
+        let moved = !decision.actions.is_empty() || decision.again.is_some();
+        assert!(moved, "{why}");
+    }
 }
 
 #[test]
