@@ -18,8 +18,10 @@ pub enum Changed {
     /// A pod; with the node it is or was on.
     Pod(Option<NodeName>),
     Budget(Key),
-    /// Deployments, claims, the kubeadm configuration, images, gates, the virtual address: concerns upgrades only.
+    /// Claims, the kubeadm configuration, images, gates, the virtual address: concerns upgrades only.
     Surroundings,
+    /// How many pods a Deployment and its like want and have: preflights count them, and nobody else does. They change all the time.
+    Workload,
     /// Whether a node, or the control plane on it, can be relied on: concerns whoever grants, and the work on that node.
     Health(NodeName),
     Lock,
@@ -138,6 +140,8 @@ fn same_but_status(before: &ObjectMeta, after: &ObjectMeta) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::objects::Standing;
     use crate::subject::affected;
@@ -229,6 +233,22 @@ mod tests {
         ] {
             assert_eq!(concerns_all, Changed::Node(name.clone()));
         }
+    }
+
+    #[test]
+    fn how_many_pods_a_workload_has_concerns_those_alone_that_have_not_begun() {
+        let mut view = View::default();
+        for (name, phase) in [
+            ("new", None),
+            ("looks", Some(Phase::Preflight)),
+            ("works", Some(Phase::Workers)),
+        ] {
+            let mut upgrade = ClusterUpgrade::new(name, ClusterUpgradeSpec::default());
+            upgrade.status.get_or_insert_default().phase = phase;
+            view.upgrades.insert(Key::new("afloat-system", name), Arc::new(upgrade));
+        }
+        let concerned = ["looks", "new"].map(|name| Subject::Upgrade(Key::new("afloat-system", name)));
+        assert_eq!(affected(&view, &Changed::Workload), concerned.into());
     }
 
     #[test]

@@ -86,7 +86,7 @@ pub fn healthy(view: &View, node: &Node) -> Gate {
     if answered < READY_IN_A_ROW {
         return Err(Closed::because(
             Reason::WaitingForApiServer,
-            format!("API server of {name} answered {answered} times in a row; needs {READY_IN_A_ROW}"),
+            format!("API server of {name} has not answered ok {READY_IN_A_ROW} times in a row"),
             Some(node_ref(node)),
         ));
     }
@@ -315,7 +315,7 @@ mod tests {
         );
         assert_eq!(
             told(|cluster| cluster.health("cp-2", |health| health.readyz_in_a_row = 2)),
-            "WaitingForApiServer: API server of cp-2 answered 2 times in a row; needs 3"
+            "WaitingForApiServer: API server of cp-2 has not answered ok 3 times in a row"
         );
         assert_eq!(
             told(|cluster| cluster.health("cp-2", |health| health.etcd = None)),

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use afloat_api::NodeKubeadmUpgrade;
+use afloat_api::clusterupgrade::Phase;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -67,6 +68,7 @@ pub fn affected(view: &View, changed: &Changed) -> BTreeSet<Subject> {
             judges(view, |_| true, &mut subjects);
             hci_upgrades(view, &mut subjects);
         }
+        Changed::Workload => subjects.extend(in_preflight(view)),
         Changed::Upgrade(key) => {
             subjects.insert(Subject::Upgrade(key.clone()));
             below_upgrade(view, key, &mut subjects);
@@ -238,6 +240,15 @@ fn draining(view: &View, subjects: &mut BTreeSet<Subject>) {
             subjects.insert(Subject::Node(key.clone()));
         }
     }
+}
+
+/// Upgrades that have not begun.
+fn in_preflight(view: &View) -> impl Iterator<Item = Subject> {
+    let upgrades = view.upgrades.iter().filter(|(_, upgrade)| {
+        let phase = upgrade.status.as_ref().and_then(|status| status.phase);
+        matches!(phase.unwrap_or_default(), Phase::Pending | Phase::Preflight)
+    });
+    upgrades.map(|(key, _)| Subject::Upgrade(key.clone()))
 }
 
 /// Upgrades of Harvester that something is left to do about.

@@ -130,6 +130,7 @@ fn prepare(options: &Options) -> World {
         let fault = Fault::Request(request, RequestFault::CrashAfter { back });
         world.plan.faults.push((Class::Crash, fault));
     }
+    world.request_faults = world.plan.of_requests();
     if world.plan.people {
         world.invent_acts(&upgrades, &workers);
     }

@@ -6,12 +6,11 @@ use afloat_api::{ConditionType, NodeRole, NodeState, ObjectRef, Reason};
 use jiff::{SignedDuration, Timestamp};
 
 use super::turn::{Turn, pod_ref};
+use crate::gates::READY_IN_A_ROW;
 use crate::version::KubernetesVersion;
 use crate::view::{Component, Node, Pod, StaticPart};
 
 pub(super) const VERIFYING: SignedDuration = SignedDuration::from_mins(10);
-/// One answer may come from before a restart.
-const READY_IN_A_ROW: u32 = 3;
 /// Entries an etcd member may be behind its leader and count as caught up.
 const ETCD_BEHIND: u64 = 100;
 

@@ -143,6 +143,19 @@ impl View {
         self.pods.insert(pod.key.clone(), pod);
     }
 
+    /// Takes in all pods at once, where none is known yet.
+    pub fn put_all_pods(&mut self, pods: BTreeMap<Key, Arc<Pod>>) {
+        for pod in pods.values() {
+            if let Some(node) = &pod.node {
+                self.pods_by_node.entry(node.clone()).or_default().come(pod);
+            }
+            if !pod.shape.pod_anti_affinity.is_empty() {
+                self.repelling.insert(pod.key.clone(), Arc::clone(pod));
+            }
+        }
+        self.pods = pods;
+    }
+
     pub fn remove_pod(&mut self, key: &Key) -> Option<Arc<Pod>> {
         let pod = self.pods.remove(key)?;
         if !pod.shape.pod_anti_affinity.is_empty() {

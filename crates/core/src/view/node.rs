@@ -7,6 +7,7 @@ use jiff::Timestamp;
 
 use super::ids::{Key, NodeName, Revision, Target, Uid};
 use super::scheduling::{Labels, Resources, Taint};
+use crate::gates::READY_IN_A_ROW;
 use crate::hci::view::NodeMarks;
 use crate::version::KubernetesVersion;
 
@@ -91,6 +92,20 @@ pub struct ControlPlaneHealth {
     pub readyz_in_a_row: u32,
     /// This node's etcd member, where it has one.
     pub etcd: Option<EtcdMember>,
+}
+
+impl ControlPlaneHealth {
+    /// Whether nobody decides otherwise by the one than by the other: between the first answer of an API server and the one that is
+    /// relied on, they are only counted.
+    pub fn says_the_same(one: Option<&Self>, other: Option<&Self>) -> bool {
+        let read = |health: Option<&Self>| {
+            health.map(|health| {
+                let answers = health.readyz_in_a_row;
+                (answers > 0, answers >= READY_IN_A_ROW, health.etcd.clone())
+            })
+        };
+        read(one) == read(other)
+    }
 }
 
 /// One etcd member.

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use afloat_core::Changed;
 use afloat_core::hci::view::{HciKind, RepoAnswer};
 use afloat_core::view::{
-    Claim, Ending, GateState, Health, Key, Node, NodeName, Pod, Revision, Target, Uid, View, Workload, WorkloadKind,
+    Claim, ControlPlaneHealth, Ending, GateState, Health, Key, Node, NodeName, Pod, Revision, Target, Uid, View,
+    Workload, WorkloadKind,
 };
 use jiff::Timestamp;
 
@@ -203,8 +204,8 @@ impl Keeper {
         let before = std::mem::replace(&mut self.view.health, health);
         let after = &self.view.health;
         let nodes: BTreeSet<&NodeName> = before.keys().chain(after.keys()).collect();
-        let differ = nodes.into_iter().filter(|node| before.get(*node) != after.get(*node));
-        differ.cloned().map(Changed::Health).collect()
+        let differ = |node: &&NodeName| !ControlPlaneHealth::says_the_same(before.get(*node), after.get(*node));
+        nodes.into_iter().filter(differ).cloned().map(Changed::Health).collect()
     }
 
     /// The image of the Jobs of upgrades of Harvester.
@@ -416,7 +417,7 @@ impl Keeper {
         if before.is_some_and(|before| told(&before) == told(&after)) {
             return Vec::new();
         }
-        vec![Changed::Surroundings]
+        vec![Changed::Workload]
     }
 
     /// Volumes come before or after their claims; either way the claim knows where it can be used.
@@ -454,7 +455,7 @@ impl Keeper {
             Kind::PodDisruptionBudget => view.budgets.remove(key).map(|_| Changed::Budget(key.clone())),
             Kind::Deployment | Kind::ReplicaSet | Kind::StatefulSet => workload_kind(kind)
                 .and_then(|kind| view.workloads.remove(&(kind, key.clone())))
-                .map(|_| Changed::Surroundings),
+                .map(|_| Changed::Workload),
             Kind::PersistentVolumeClaim => around(view.claims.remove(key).is_some()),
             Kind::PersistentVolume => {
                 let volume = self.volumes.remove(&key.name);

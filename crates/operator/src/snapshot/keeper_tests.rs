@@ -260,7 +260,14 @@ fn whom_a_change_concerns_is_told_and_what_is_no_change_is_not() {
         Health::from([(NodeName::from("n"), health)])
     };
     assert_eq!(keeper.set_health(health(1)), [Changed::Health(NodeName::from("n"))]);
-    assert!(keeper.set_health(health(1)).is_empty());
+    assert!(
+        keeper.set_health(health(2)).is_empty(),
+        "nobody decides by a second answer"
+    );
+    assert_eq!(keeper.view().health["n"].readyz_in_a_row, 2, "but it counts");
+    assert_eq!(keeper.set_health(health(3)), [Changed::Health(NodeName::from("n"))]);
+    assert!(keeper.set_health(health(4)).is_empty());
+    assert_eq!(keeper.set_health(health(0)), [Changed::Health(NodeName::from("n"))]);
 }
 
 #[test]

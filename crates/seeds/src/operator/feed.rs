@@ -1,7 +1,7 @@
 //! A replica's own view of the cluster: fed from the storage's history, each kind as far as its watch has come, never
 //! further back than it was, except where the replica starts anew from an API server that lags.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use afloat_api::{ClusterUpgrade, ControlPlaneKubeadmUpgrade, NodeKubeadmUpgrade, WorkersKubeadmUpgrade};
@@ -70,7 +70,7 @@ pub fn advance(
                 Some(workload) => view.workloads.insert(change.key.clone(), Arc::clone(workload)),
                 None => view.workloads.remove(&change.key),
             };
-            changed.push(Changed::Surroundings);
+            changed.push(Changed::Workload);
         }),
         KindName::Lock => each(store.locks.changes(), from, upto, |change| {
             let known = view.lock.as_ref().map(|lock| lock.target.revision.0);
@@ -88,15 +88,15 @@ pub fn list(view: &mut View, store: &Store, cursors: &mut Cursors, kind: KindNam
     let upto = length_at(store, kind, revision);
     if upto < length(store, kind) {
         if kind == KindName::Pod {
-            // What most changes are about: only the last of each counts.
-            let mut seen = BTreeSet::new();
-            for change in store.pods.changes()[..upto].iter().rev() {
-                if seen.insert(&change.key)
-                    && let Some(pod) = &change.after
-                {
-                    view.put_pod(Arc::clone(pod));
-                }
+            // What most changes are about: those since are taken back.
+            let mut pods = store.pods.all();
+            for change in store.pods.changes()[upto..].iter().rev() {
+                match &change.before {
+                    Some(pod) => pods.insert(change.key.clone(), Arc::clone(pod)),
+                    None => pods.remove(&change.key),
+                };
             }
+            view.put_all_pods(pods);
             cursors[kind.index()] = upto;
             return;
         }
@@ -107,28 +107,22 @@ pub fn list(view: &mut View, store: &Store, cursors: &mut Cursors, kind: KindNam
     match kind {
         KindName::Node => {
             view.nodes_as_of = as_of;
-            view.nodes = shared(store.nodes.iter()).collect();
+            view.nodes = store.nodes.all();
         }
-        KindName::Pod => store.pods.values().for_each(|pod| view.put_pod(Arc::clone(pod))),
-        KindName::Budget => view.budgets.extend(shared(store.budgets.iter())),
-        KindName::Workload => view.workloads.extend(shared(store.workloads.iter())),
+        KindName::Pod => view.put_all_pods(store.pods.all()),
+        KindName::Budget => view.budgets = store.budgets.all(),
+        KindName::Workload => view.workloads = store.workloads.all(),
         KindName::Lock => view.lock = store.locks.values().next().map(|lock| Lock::clone(lock)),
-        KindName::Upgrade => view.upgrades.extend(shared(store.upgrades.iter())),
-        KindName::ControlPlane => view.control_planes.extend(shared(store.control_planes.iter())),
-        KindName::Workers => view.workers.extend(shared(store.workers.iter())),
+        KindName::Upgrade => view.upgrades = store.upgrades.all(),
+        KindName::ControlPlane => view.control_planes = store.control_planes.all(),
+        KindName::Workers => view.workers = store.workers.all(),
         KindName::NodeUpgrade => {
             view.node_upgrades_as_of = as_of;
-            for (key, upgrade) in shared(store.node_upgrades.iter()) {
-                view.put_node_upgrade(key, upgrade);
+            for (key, upgrade) in store.node_upgrades.iter() {
+                view.put_node_upgrade(key.clone(), Arc::clone(upgrade));
             }
         }
     }
-}
-
-fn shared<'a, K: Clone + 'a, O: 'a>(
-    objects: impl Iterator<Item = (&'a K, &'a Arc<O>)>,
-) -> impl Iterator<Item = (K, Arc<O>)> {
-    objects.map(|(key, object)| (key.clone(), Arc::clone(object)))
 }
 
 fn own_kinds(view: &mut View, store: &Store, kind: KindName, range: (usize, usize), changed: &mut Vec<Changed>) {

@@ -382,8 +382,9 @@ impl World {
                 readyz_in_a_row: u32::try_from(readyz).unwrap_or_default(),
                 etcd,
             };
-            if operator.view.health.get(&machine.name) != Some(&health) {
-                operator.view.health.insert(machine.name.clone(), health);
+            let before = operator.view.health.insert(machine.name.clone(), health);
+            let after = operator.view.health.get(&machine.name);
+            if !ControlPlaneHealth::says_the_same(before.as_ref(), after) {
                 changed.push(Changed::Health(machine.name.clone()));
             }
         }

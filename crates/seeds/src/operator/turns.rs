@@ -108,7 +108,7 @@ impl World {
         let fault = if self.calm {
             None
         } else {
-            self.plan.of_request(self.requests)
+            self.request_faults.get(&self.requests).copied()
         };
         self.requests += 1;
         if !self.api_serves() {

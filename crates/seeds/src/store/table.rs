@@ -48,6 +48,11 @@ impl<K: Ord + Clone, O> Table<K, O> {
         self.objects.iter()
     }
 
+    /// A copy of what is there, the objects shared.
+    pub fn all(&self) -> BTreeMap<K, Arc<O>> {
+        self.objects.clone()
+    }
+
     pub fn len(&self) -> usize {
         self.objects.len()
     }

@@ -1,6 +1,8 @@
 //! Faults: which classes a seed has, and the list of single faults that follows from them. The list is made before the run,
 //! so that a failing run can be repeated with fewer of them.
 
+use std::collections::BTreeMap;
+
 use afloat_core::view::{Component, NodeName};
 
 use super::{Event, World};
@@ -225,12 +227,15 @@ impl Plan {
         }
     }
 
-    /// The fault of a request, where it has one.
-    pub fn of_request(&self, request: usize) -> Option<RequestFault> {
-        self.faults.iter().find_map(|(_, fault)| match fault {
-            Fault::Request(number, fault) if *number == request => Some(*fault),
-            _ => None,
-        })
+    /// The faults of requests by their number; the first in the list counts where one has several.
+    pub fn of_requests(&self) -> BTreeMap<usize, RequestFault> {
+        let mut faults = BTreeMap::new();
+        for (_, fault) in &self.faults {
+            if let Fault::Request(number, fault) = fault {
+                faults.entry(*number).or_insert(*fault);
+            }
+        }
+        faults
     }
 }
 

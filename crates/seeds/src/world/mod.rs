@@ -108,6 +108,8 @@ pub struct World {
     pub operator_keeper: Option<usize>,
     pub rules: Rules,
     pub plan: Plan,
+    /// What becomes of which request, as the plan has it.
+    pub request_faults: BTreeMap<usize, RequestFault>,
     pub acts: Vec<PlannedAct>,
     pub images: BTreeMap<KubernetesVersion, Arc<str>>,
     pub home: Arc<str>,
@@ -153,6 +155,7 @@ impl World {
             operator_keeper: None,
             rules,
             plan,
+            request_faults: BTreeMap::new(),
             acts: Vec::new(),
             images: BTreeMap::new(),
             home: Arc::from("afloat-system"),
