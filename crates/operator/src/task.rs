@@ -6,10 +6,7 @@ use std::time::Duration;
 
 use afloat_core::action::Action;
 use afloat_core::hci::action::{HciAction, JobKind, TaskWrite};
-use afloat_core::hci::task::{
-    Errand, HostDone, HostWork, Look, apply_manifests, clean_up, post_drain, pre_drain, prepare, restore_vm,
-    single_node,
-};
+use afloat_core::hci::task::{Errand, HostDone, HostWork, Look, look, watches};
 use afloat_core::hci::view::HciKind;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
@@ -26,28 +23,6 @@ use crate::snapshot::{Keeper, Kind};
 const RETRY: Duration = Duration::from_secs(5);
 /// How long nothing may change before it is looked again all the same.
 const LOOK_EVERY: Duration = Duration::from_mins(1);
-/// What tasks look at that move virtual machines, beside what every cluster has.
-const MACHINES: &[HciKind] = &[
-    HciKind::Vm,
-    HciKind::Vmi,
-    HciKind::Migration,
-    HciKind::Volume,
-    HciKind::Engine,
-    HciKind::RestoreList,
-];
-/// What tasks look at that bring a release to a node.
-const RELEASE: &[HciKind] = &[HciKind::Upgrade, HciKind::Cluster];
-
-/// What the task looks at that brings the services of a release.
-const SERVICES: &[HciKind] = &[
-    HciKind::Chart,
-    HciKind::Bundle,
-    HciKind::Addon,
-    HciKind::Server,
-    HciKind::Upstream,
-    HciKind::HelmRelease,
-];
-
 /// What a task does to the host it runs on.
 pub trait TaskHost: Send + Sync {
     /// Does it, or says why not. May be asked for the same again.
@@ -89,30 +64,6 @@ impl Task {
             Self::CleanUp => JobKind::CleanUp,
         }
     }
-
-    fn look(self, view: &afloat_core::view::View, errand: &Errand, host: &HostDone, now: Timestamp) -> Look {
-        let look = match self {
-            Self::ApplyManifests => apply_manifests,
-            Self::Prepare => prepare,
-            Self::PreDrain => pre_drain,
-            Self::PostDrain => post_drain,
-            Self::SingleNode => single_node,
-            Self::RestoreVm => restore_vm,
-            Self::CleanUp => clean_up,
-        };
-        look(view, errand, host, now)
-    }
-
-    /// What it looks at; what nobody looks at is not watched, on any of the nodes.
-    fn watches(self) -> impl Iterator<Item = HciKind> {
-        let (own, release) = match self {
-            Self::ApplyManifests => (SERVICES, RELEASE),
-            Self::Prepare | Self::CleanUp => (&[][..], &[][..]),
-            Self::PreDrain => (MACHINES, &[][..]),
-            Self::PostDrain | Self::SingleNode | Self::RestoreVm => (MACHINES, RELEASE),
-        };
-        own.iter().chain(release).copied()
-    }
 }
 
 /// What a task needs.
@@ -141,7 +92,9 @@ pub enum TaskError {
 pub async fn run(config: TaskConfig, mut says: impl FnMut(&str)) -> Result<String, TaskError> {
     let client = &config.clients.api;
     let served = kinds_served(client.clone()).await?;
-    let hci: Vec<HciKind> = config.task.watches().filter(|kind| served.contains(kind)).collect();
+    let hci: Vec<HciKind> = watches(config.task.job())
+        .filter(|kind| served.contains(kind))
+        .collect();
     let mut kinds = vec![Kind::Node, Kind::PodDisruptionBudget];
     let mut feed = Feed::only(client, "", &kinds);
     feed.follow_hci(client, &hci);
@@ -155,7 +108,7 @@ pub async fn run(config: TaskConfig, mut says: impl FnMut(&str)) -> Result<Strin
     let (mut host, mut told) = (HostDone::new(), String::new());
     loop {
         let now = config.clock.now();
-        let look = config.task.look(keeper.view(), &config.errand, &host, now);
+        let look = look(config.task.job(), keeper.view(), &config.errand, &host, now);
         if look.words() != told {
             says(look.words());
             look.words().clone_into(&mut told);

@@ -4,6 +4,8 @@
 
 pub mod build;
 mod ends;
+pub mod faults;
+pub mod hci;
 pub mod machine;
 pub mod minimise;
 pub mod operator;
@@ -12,6 +14,7 @@ pub mod rules;
 pub mod run;
 pub mod scenario;
 pub mod store;
+pub mod suite;
 pub mod systematic;
 pub mod time;
 mod trace;

@@ -4,18 +4,17 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use super::run::{Options, Outcome, run};
-use super::world::Class;
+use super::suite::{Options, Outcome, Suite};
 
 /// The fewest faults that still break the rule.
-pub fn minimise(options: &Options) -> (Options, Outcome) {
+pub fn minimise<S: Suite>(options: &Options<S>) -> (Options<S>, Outcome) {
     let mut best = options.clone();
-    let mut outcome = run(&best);
+    let mut outcome = S::run(&best);
     let Some(rule) = outcome.broken.as_ref().map(|broken| broken.rule) else {
         return (best, outcome);
     };
-    let mut try_instead = |candidate: Options, best: &mut Options| {
-        let tried = run(&candidate);
+    let mut try_instead = |candidate: Options<S>, best: &mut Options<S>| {
+        let tried = S::run(&candidate);
         let same = tried.broken.as_ref().is_some_and(|broken| broken.rule == rule);
         if same {
             *best = candidate;
@@ -23,14 +22,14 @@ pub fn minimise(options: &Options) -> (Options, Outcome) {
         }
         same
     };
-    for class in Class::ALL {
+    for class in S::CLASSES.iter().copied() {
         let mut candidate = best.clone();
         if candidate.without.insert(class) {
             try_instead(candidate, &mut best);
         }
     }
-    let mut size = run(&best).faults.len().max(1);
-    let all = run(&best).faults.len();
+    let mut size = S::run(&best).faults.len().max(1);
+    let all = S::run(&best).faults.len();
     while size >= 1 {
         let mut from = 0;
         while from < all {
@@ -47,14 +46,15 @@ pub fn minimise(options: &Options) -> (Options, Outcome) {
         }
         size = size.div_ceil(2);
     }
-    let outcome = run(&best);
+    let outcome = S::run(&best);
     (best, outcome)
 }
 
 /// One line that repeats a run.
-pub fn command(options: &Options) -> String {
-    let mut line = format!("make sim SCENARIO={} SEED={}", options.scenario.name, options.seed);
-    let mut more = String::new();
+pub fn command<S: Suite>(options: &Options<S>) -> String {
+    let (name, seed) = (S::name(options.scenario), options.seed);
+    let mut line = format!("make sim SCENARIO={name} SEED={seed}");
+    let mut more = String::from(S::FLAG);
     if options.clean {
         more.push_str(" --clean");
     }
@@ -69,7 +69,7 @@ pub fn command(options: &Options) -> String {
         let _ = write!(more, " --crash {request}:{back}");
     }
     if let Some(bug) = options.bug {
-        let _ = write!(more, " --bug {}", bug.word());
+        let _ = write!(more, " --bug {}", S::bug_word(bug));
     }
     if !more.is_empty() {
         let _ = write!(line, " ARGS=\"{}\"", more.trim_start());

@@ -1,13 +1,14 @@
 //! One run of one seed: a scenario is built, faults and people act, then it becomes calm, and what is left must come right by
 //! itself or say what blocks it.
 
-use std::collections::BTreeSet;
-
+use super::faults::{Class, Fault, Field, Plan};
 use super::operator::{Bug, Operator};
-use super::rules::{Broken, Rules};
-use super::scenario::{Scenario, Setup};
+use super::rules::Rules;
+use super::scenario::{Scenario, Setup, all};
+use super::store::KindName;
+use super::suite::{Outcome, Suite};
 use super::time::{HOUR, MINUTE, Millis};
-use super::world::{Class, Event, Fault, Plan, RequestFault, World};
+use super::world::{Event, World};
 
 /// How long an upgrade has to come to its end after it became calm.
 const LIVENESS: Millis = 36 * HOUR;
@@ -17,60 +18,43 @@ const QUIET: Millis = HOUR;
 /// How long it is waited on for a deadline that the operator itself waits for.
 const PATIENCE: Millis = 3 * HOUR;
 
-/// What to run.
-#[derive(Clone, Debug)]
-pub struct Options {
-    pub seed: u64,
-    pub scenario: &'static Scenario,
-    /// Without faults and people.
-    pub clean: bool,
-    /// Classes that are switched off.
-    pub without: BTreeSet<Class>,
-    /// Faults that are left out, by their place in the list.
-    pub left_out: BTreeSet<usize>,
-    /// A crash after the operator's n-th request, and how many revisions back it comes up.
-    pub crash: Option<(usize, u64)>,
-    pub bug: Option<Bug>,
-    pub trace: bool,
-}
+/// Kubeadm clusters.
+#[derive(Clone, Copy, Debug)]
+pub struct Kubeadm;
 
-impl Options {
-    pub fn new(seed: u64, scenario: &'static Scenario) -> Self {
-        Self {
-            seed,
-            scenario,
-            clean: false,
-            without: BTreeSet::new(),
-            left_out: BTreeSet::new(),
-            crash: None,
-            bug: None,
-            trace: false,
-        }
+/// What to run of them.
+pub type Options = super::suite::Options<Kubeadm>;
+
+impl Suite for Kubeadm {
+    type Scenario = &'static Scenario;
+    type Bug = Bug;
+    const FLAG: &'static str = "";
+    const CLASSES: &'static [Class] = &Class::KUBEADM;
+    const MEASURED: &'static str = "ten-nodes";
+
+    fn scenarios() -> Vec<Self::Scenario> {
+        all().to_vec()
     }
 
-    pub fn clean(scenario: &'static Scenario) -> Self {
-        Self {
-            clean: true,
-            ..Self::new(0, scenario)
-        }
+    fn name(scenario: Self::Scenario) -> &'static str {
+        scenario.name
     }
-}
 
-/// What came of it.
-#[derive(Clone, Debug)]
-pub struct Outcome {
-    pub broken: Option<Broken>,
-    /// How the upgrades of the run ended, in a word each.
-    pub ends: Vec<String>,
-    pub simulated: Millis,
-    pub events: u64,
-    pub decisions: u64,
-    /// Requests of the operator.
-    pub requests: usize,
-    pub revision: u64,
-    pub faults: Vec<(Class, Fault)>,
-    pub judged: [u64; 13],
-    pub trace: Option<String>,
+    fn summary(scenario: Self::Scenario) -> &'static str {
+        scenario.summary
+    }
+
+    fn bugs() -> Vec<Bug> {
+        Bug::ALL.to_vec()
+    }
+
+    fn bug_word(bug: Bug) -> &'static str {
+        bug.word()
+    }
+
+    fn run(options: &Options) -> Outcome {
+        run(options)
+    }
 }
 
 /// Runs it.
@@ -117,20 +101,16 @@ fn prepare(options: &Options) -> World {
         world.plan.calm_at = options.scenario.calm_after;
     } else {
         let allowed = |class: Class| !options.without.contains(&class) && (options.scenario.allows)(class);
-        world.plan = Plan::swarm(&mut rng, &allowed, machines.max(1));
+        let field = Field {
+            classes: Kubeadm::CLASSES,
+            machines: machines.max(1),
+            kinds: KindName::ALL.len(),
+            longest: 90 * MINUTE,
+        };
+        world.plan = Plan::swarm(&mut rng, &allowed, &field);
         world.plan.calm_at = world.plan.calm_at.max(options.scenario.calm_after);
     }
-    let left_out = &options.left_out;
-    let mut index = 0;
-    world.plan.faults.retain(|_| {
-        index += 1;
-        !left_out.contains(&(index - 1))
-    });
-    if let Some((request, back)) = options.crash {
-        let fault = Fault::Request(request, RequestFault::CrashAfter { back });
-        world.plan.faults.push((Class::Crash, fault));
-    }
-    world.request_faults = world.plan.of_requests();
+    world.plan.as_asked(&options.left_out, options.crash);
     if world.plan.people {
         world.invent_acts(&upgrades, &workers);
     }

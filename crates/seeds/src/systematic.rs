@@ -1,8 +1,7 @@
-//! The systematic mode: one clean run of a scenario, then the same again with the operator ending after every single one of
-//! its requests, and coming back from views of every age. What chance would need years to hit is tried once each.
+//! The systematic mode: one clean run of a scenario, then the same again with the operator, or whichever task of it, ending after every
+//! single one of its requests, and coming back from views of every age. What chance would need years to hit is tried once each.
 
-use super::run::{Options, Outcome, run};
-use super::scenario::Scenario;
+use super::suite::{Options, Outcome, Suite};
 
 /// Of a sample: how old the views are that an operator comes back from, in revisions, and after each how many requests.
 const OLD: u64 = 25;
@@ -10,23 +9,26 @@ const EVERY: usize = 8;
 
 /// A plan that broke a rule.
 #[derive(Debug)]
-pub struct Found {
-    pub options: Options,
+pub struct Found<S: Suite> {
+    pub options: Options<S>,
     pub outcome: Outcome,
 }
 
 /// What was tried.
-#[derive(Debug, Default)]
-pub struct Tried {
+#[derive(Debug)]
+pub struct Tried<S: Suite> {
     pub plans: usize,
-    pub found: Vec<Found>,
+    pub found: Vec<Found<S>>,
 }
 
 /// Tries a scenario with a crash after every request, and stale restarts at sampled revisions, or at `every` one.
-pub fn try_all(scenario: &'static Scenario, every: bool) -> Tried {
-    let mut tried = Tried::default();
+pub fn try_all<S: Suite>(scenario: S::Scenario, every: bool) -> Tried<S> {
+    let mut tried = Tried {
+        plans: 0,
+        found: Vec::new(),
+    };
     let clean = Options::clean(scenario);
-    let outcome = run(&clean);
+    let outcome = S::run(&clean);
     let (requests, revision) = (outcome.requests, outcome.revision);
     tried.take(clean.clone(), outcome);
     for request in 0..requests {
@@ -43,15 +45,15 @@ pub fn try_all(scenario: &'static Scenario, every: bool) -> Tried {
                 crash: Some((request, back)),
                 ..clean.clone()
             };
-            let outcome = run(&options);
+            let outcome = S::run(&options);
             tried.take(options, outcome);
         }
     }
     tried
 }
 
-impl Tried {
-    fn take(&mut self, options: Options, outcome: Outcome) {
+impl<S: Suite> Tried<S> {
+    fn take(&mut self, options: Options<S>, outcome: Outcome) {
         self.plans += 1;
         if outcome.broken.is_some() {
             self.found.push(Found { options, outcome });

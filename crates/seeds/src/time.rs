@@ -19,6 +19,11 @@ pub fn stamp(at: Millis) -> Timestamp {
     Timestamp::new(seconds, nanos).unwrap_or(Timestamp::UNIX_EPOCH)
 }
 
+/// The same as objects keep it: whole seconds.
+pub fn second(at: Millis) -> Timestamp {
+    stamp(at - at % SECOND)
+}
+
 /// The other way round; what lies before the start is the start. Rounded up, so that a moment named by a decision has
 /// passed when it is looked at again.
 pub fn millis(at: Timestamp) -> Millis {

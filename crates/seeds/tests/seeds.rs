@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use afloat_seeds::minimise::{command, minimise};
 use afloat_seeds::operator::Bug;
-use afloat_seeds::run::{Options, run};
+use afloat_seeds::run::{Kubeadm, Options, run};
 use afloat_seeds::scenario::{Scenario, all, named};
 use afloat_seeds::systematic::try_all;
 
@@ -127,7 +127,7 @@ fn try_seeds(part: u64) {
 fn try_systematically(part: usize) {
     let mut broken = String::new();
     for scenario in all().iter().skip(part).step_by(PARTS) {
-        for found in try_all(scenario, false).found {
+        for found in try_all::<Kubeadm>(scenario, false).found {
             let rule = found
                 .outcome
                 .broken

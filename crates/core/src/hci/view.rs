@@ -44,10 +44,10 @@ macro_rules! shelves {
             $($(#[$doc])* $kind,)*
         }
 
-        /// One object of the HCI part of the view.
+        /// One object of the HCI part of the view; cheap to copy.
         #[derive(Clone, Debug, PartialEq)]
         pub enum HciObject {
-            $($kind(Box<Seen<$type>>),)*
+            $($kind(Arc<Seen<$type>>),)*
         }
 
         impl HciObject {
@@ -60,6 +60,29 @@ macro_rules! shelves {
             pub fn target(&self) -> &Target {
                 match self {
                     $(Self::$kind(object) => &object.target,)*
+                }
+            }
+
+            pub fn deleting(&self) -> bool {
+                match self {
+                    $(Self::$kind(object) => object.deleting,)*
+                }
+            }
+
+            /// The same object as it is after a write.
+            pub fn at_revision(&mut self, revision: Revision) {
+                match self {
+                    $(Self::$kind(object) => Arc::make_mut(object).target.revision = revision,)*
+                }
+            }
+
+            /// Whether nothing but the revision differs.
+            pub fn says_the_same(&self, other: &Self) -> bool {
+                match (self, other) {
+                    $((Self::$kind(one), Self::$kind(other)) => {
+                        one.target.uid == other.target.uid && one.deleting == other.deleting && one.what == other.what
+                    })*
+                    _ => false,
                 }
             }
         }
@@ -81,7 +104,6 @@ macro_rules! shelves {
                 self.unindex(object.kind(), &object.target().key.clone());
                 let changed = match object {
                     $(HciObject::$kind(object) => {
-                        let object = Arc::new(*object);
                         let before = self.$field.insert(object.target.key.clone(), Arc::clone(&object));
                         before.is_none_or(|before| {
                             before.target.uid != object.target.uid
@@ -98,6 +120,12 @@ macro_rules! shelves {
                 self.unindex(kind, key);
                 match kind {
                     $(HciKind::$kind => self.$field.remove(key).is_some(),)*
+                }
+            }
+
+            pub fn get(&self, kind: HciKind, key: &Key) -> Option<HciObject> {
+                match kind {
+                    $(HciKind::$kind => self.$field.get(key).map(|object| HciObject::$kind(Arc::clone(object))),)*
                 }
             }
 

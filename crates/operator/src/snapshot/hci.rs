@@ -213,8 +213,8 @@ fn reduce_more(kind: HciKind, object: &DynamicObject, read: &Read<'_>) -> Result
     })
 }
 
-fn seen<T>(object: &DynamicObject, what: T) -> Result<Box<Seen<T>>, Unreadable> {
-    Ok(Box::new(Seen {
+fn seen<T>(object: &DynamicObject, what: T) -> Result<Arc<Seen<T>>, Unreadable> {
+    Ok(Arc::new(Seen {
         target: identity(&object.metadata)?,
         deleting: object.metadata.deletion_timestamp.is_some(),
         what,

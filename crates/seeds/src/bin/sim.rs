@@ -8,12 +8,12 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use afloat_seeds::faults::Class;
+use afloat_seeds::hci::Hci;
 use afloat_seeds::minimise::{command, minimise, read_ranges};
-use afloat_seeds::operator::Bug;
-use afloat_seeds::run::{Options, Outcome, run};
-use afloat_seeds::scenario::{Scenario, all, named};
+use afloat_seeds::run::Kubeadm;
+use afloat_seeds::suite::{Options, Outcome, RULES, Suite};
 use afloat_seeds::systematic::try_all;
-use afloat_seeds::world::Class;
 use clap::Parser;
 
 /// A run makes and drops many small objects: a third of its time with the system's allocator.
@@ -27,6 +27,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[derive(Debug, Parser)]
 #[command(about = "Tries to break an upgrade: simulated clusters, people and faults, by seed")]
 struct Args {
+    /// Harvester-like clusters in place of kubeadm ones
+    #[arg(long)]
+    hci: bool,
     /// How many seeds to run
     #[arg(long, default_value_t = 1000)]
     seeds: u64,
@@ -37,8 +40,8 @@ struct Args {
     #[arg(long, default_value_t = 1)]
     from: u64,
     /// One scenario; all of them in turn where left out
-    #[arg(long, value_parser = scenario)]
-    scenario: Option<&'static Scenario>,
+    #[arg(long)]
+    scenario: Option<String>,
     /// A crash after every request of the operator, for every scenario
     #[arg(long)]
     systematic: bool,
@@ -49,11 +52,11 @@ struct Args {
     #[arg(long)]
     clean: bool,
     /// An operator with this bug: the run succeeds when a rule breaks
-    #[arg(long, value_parser = bug)]
-    bug: Option<Bug>,
+    #[arg(long)]
+    bug: Option<String>,
     /// Classes of faults to switch off, with commas
-    #[arg(long, value_delimiter = ',', value_parser = class)]
-    without: Vec<Class>,
+    #[arg(long, value_delimiter = ',')]
+    without: Vec<String>,
     /// Faults to leave out, by their place in the list, as 0-3,7
     #[arg(long, value_parser = numbers)]
     leave_out: Option<Numbers>,
@@ -80,20 +83,6 @@ const TOLD_EVERY: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug)]
 struct Numbers(BTreeSet<usize>);
 
-fn scenario(name: &str) -> Result<&'static Scenario, String> {
-    named(name).ok_or_else(|| format!("there is no scenario {name:?}: --list shows them"))
-}
-
-fn bug(word: &str) -> Result<Bug, String> {
-    let words: Vec<&str> = Bug::ALL.into_iter().map(Bug::word).collect();
-    Bug::from_word(word).ok_or_else(|| format!("choose one of {}", words.join(", ")))
-}
-
-fn class(word: &str) -> Result<Class, String> {
-    let words: Vec<&str> = Class::ALL.into_iter().map(Class::word).collect();
-    Class::from_word(word).ok_or_else(|| format!("choose of {}", words.join(", ")))
-}
-
 fn numbers(text: &str) -> Result<Numbers, String> {
     read_ranges(text)
         .map(Numbers)
@@ -110,49 +99,103 @@ fn crash(text: &str) -> Result<(usize, u64), String> {
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    if args.hci {
+        start::<Hci>(&args)
+    } else {
+        start::<Kubeadm>(&args)
+    }
+}
+
+/// What was asked for, in the words of one world.
+struct Asked<'a, S: Suite> {
+    args: &'a Args,
+    scenario: Option<S::Scenario>,
+    bug: Option<S::Bug>,
+    without: BTreeSet<Class>,
+}
+
+impl<'a, S: Suite> Asked<'a, S> {
+    fn read(args: &'a Args) -> Result<Self, String> {
+        let scenario = args
+            .scenario
+            .as_deref()
+            .map(|name| S::named(name).ok_or_else(|| format!("there is no scenario {name:?}: --list shows them")));
+        let bug = args.bug.as_deref().map(|word| {
+            let words: Vec<&str> = S::bugs().into_iter().map(S::bug_word).collect();
+            let bug = S::bugs().into_iter().find(|bug| S::bug_word(*bug) == word);
+            bug.ok_or_else(|| format!("there is no bug {word:?}: choose one of {}", words.join(", ")))
+        });
+        let class = |word: &String| {
+            let words: Vec<&str> = S::CLASSES.iter().map(|class| class.word()).collect();
+            let class = S::CLASSES.iter().copied().find(|class| class.word() == word);
+            class.ok_or_else(|| format!("there is no class {word:?}: choose of {}", words.join(", ")))
+        };
+        Ok(Self {
+            args,
+            scenario: scenario.transpose()?,
+            bug: bug.transpose()?,
+            without: args.without.iter().map(class).collect::<Result<_, _>>()?,
+        })
+    }
+
+    fn scenario_of(&self, seed: u64) -> Option<S::Scenario> {
+        self.scenario.or_else(|| S::scenario_of(seed))
+    }
+
+    fn options(&self, seed: u64, scenario: S::Scenario) -> Options<S> {
+        Options {
+            clean: self.args.clean,
+            without: self.without.clone(),
+            left_out: self.args.leave_out.clone().map(|numbers| numbers.0).unwrap_or_default(),
+            crash: self.args.crash,
+            bug: self.bug,
+            ..Options::new(seed, scenario)
+        }
+    }
+}
+
+fn start<S: Suite>(args: &Args) -> ExitCode {
+    let asked = match Asked::<S>::read(args) {
+        Ok(asked) => asked,
+        Err(problem) => {
+            let _ = writeln!(std::io::stderr(), "error: {problem}");
+            return ExitCode::from(2);
+        }
+    };
     if args.list {
         let mut out = std::io::stdout().lock();
-        for scenario in all() {
-            let _ = writeln!(out, "{:<28} {}", scenario.name, scenario.summary);
+        for scenario in S::scenarios() {
+            let _ = writeln!(out, "{:<32} {}", S::name(scenario), S::summary(scenario));
         }
         return ExitCode::SUCCESS;
     }
     if args.bench {
-        return bench(&args);
+        return bench(&asked);
     }
     if args.seed.is_some() || args.clean || args.crash.is_some() {
-        return one(&args);
+        return one(&asked);
     }
     if args.systematic {
-        return systematic(&args);
+        return systematic(&asked);
     }
-    many(&args)
-}
-
-fn options(args: &Args, seed: u64, scenario: &'static Scenario) -> Options {
-    Options {
-        clean: args.clean,
-        without: args.without.iter().copied().collect(),
-        left_out: args.leave_out.clone().map(|numbers| numbers.0).unwrap_or_default(),
-        crash: args.crash,
-        bug: args.bug,
-        ..Options::new(seed, scenario)
-    }
+    many(&asked)
 }
 
 /// One run, with its trace.
-fn one(args: &Args) -> ExitCode {
-    let seed = args.seed.unwrap_or_default();
-    let scenario = args.scenario.unwrap_or_else(|| scenario_of(seed));
-    let mut options = options(args, seed, scenario);
+fn one<S: Suite>(asked: &Asked<'_, S>) -> ExitCode {
+    let seed = asked.args.seed.unwrap_or_default();
+    let Some(scenario) = asked.scenario_of(seed) else {
+        return ExitCode::FAILURE;
+    };
+    let mut options = asked.options(seed, scenario);
     options.trace = true;
-    let outcome = run(&options);
+    let outcome = S::run(&options);
     let mut out = std::io::stdout().lock();
     let _ = write!(out, "{}", outcome.trace.as_deref().unwrap_or_default());
     let _ = writeln!(
         out,
         "{}: {} after {} events, {} requests, {} faults",
-        scenario.name,
+        S::name(scenario),
         outcome.ends.join(", "),
         outcome.events,
         outcome.requests,
@@ -174,16 +217,17 @@ fn on_processor() -> Option<Duration> {
     Some(Duration::from_nanos(nanos))
 }
 
-/// Ten nodes, every actor and every rule, in one thread.
-fn bench(args: &Args) -> ExitCode {
-    let Some(scenario) = named("ten-nodes") else {
+/// One scenario, with every actor and every rule, in one thread.
+fn bench<S: Suite>(asked: &Asked<'_, S>) -> ExitCode {
+    let args = asked.args;
+    let Some(scenario) = asked.scenario.or_else(|| S::named(S::MEASURED)) else {
         return ExitCode::FAILURE;
     };
     let (started, before) = (Instant::now(), on_processor());
-    let mut tally = Tally::default();
+    let mut tally = Tally::<S>::new();
     for seed in args.from..args.from + args.seeds {
-        let options = options(args, seed, scenario);
-        tally.take(&options, &run(&options));
+        let options = asked.options(seed, scenario);
+        tally.take(&options, &S::run(&options));
     }
     let took = match (before, on_processor()) {
         (Some(before), Some(after)) => after.saturating_sub(before),
@@ -193,8 +237,9 @@ fn bench(args: &Args) -> ExitCode {
     let (seeds, events, decisions) = (tally.seeds as f64, tally.events as f64, tally.decisions as f64);
     let _ = writeln!(
         std::io::stdout(),
-        "{:.0} seeds/s per core at ten nodes ({:.0} events and {:.0} decisions each; {} seeds, {} broken)",
+        "{:.0} seeds/s per core of {} ({:.0} events and {:.0} decisions each; {} seeds, {} broken)",
         seeds / took.as_secs_f64(),
+        S::name(scenario),
         events / seeds,
         decisions / seeds,
         tally.seeds,
@@ -203,31 +248,36 @@ fn bench(args: &Args) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Seeds go through the scenarios in turn.
-fn scenario_of(seed: u64) -> &'static Scenario {
-    let many = u64::try_from(all().len()).unwrap_or(1);
-    all()[usize::try_from(seed % many).unwrap_or_default()]
-}
-
-#[derive(Default)]
-struct Tally {
+struct Tally<S: Suite> {
     seeds: u64,
     events: u64,
     requests: u64,
     decisions: u64,
     ends: BTreeMap<(&'static str, String), u64>,
-    judged: [u64; 13],
-    failed: Vec<Options>,
+    judged: [u64; RULES],
+    failed: Vec<Options<S>>,
 }
 
-impl Tally {
-    fn take(&mut self, options: &Options, outcome: &Outcome) {
+impl<S: Suite> Tally<S> {
+    fn new() -> Self {
+        Self {
+            seeds: 0,
+            events: 0,
+            requests: 0,
+            decisions: 0,
+            ends: BTreeMap::new(),
+            judged: [0; RULES],
+            failed: Vec::new(),
+        }
+    }
+
+    fn take(&mut self, options: &Options<S>, outcome: &Outcome) {
         self.seeds += 1;
         self.events += outcome.events;
         self.decisions += outcome.decisions;
         self.requests += u64::try_from(outcome.requests).unwrap_or_default();
         for end in &outcome.ends {
-            *self.ends.entry((options.scenario.name, end.clone())).or_default() += 1;
+            *self.ends.entry((S::name(options.scenario), end.clone())).or_default() += 1;
         }
         for (sum, count) in self.judged.iter_mut().zip(outcome.judged) {
             *sum += count;
@@ -238,7 +288,8 @@ impl Tally {
     }
 }
 
-fn many(args: &Args) -> ExitCode {
+fn many<S: Suite>(asked: &Asked<'_, S>) -> ExitCode {
+    let args = asked.args;
     let started = Instant::now();
     let limit = args.hours.map(|hours| Duration::from_secs_f64(hours * 3600.0));
     let threads = args
@@ -247,7 +298,7 @@ fn many(args: &Args) -> ExitCode {
     let next = AtomicU64::new(args.from);
     let last = args.from + args.seeds;
     let stop = AtomicBool::new(false);
-    let tally = Mutex::new(Tally::default());
+    let tally = Mutex::new(Tally::<S>::new());
     let told = Mutex::new(started);
     std::thread::scope(|scope| {
         for _ in 0..threads {
@@ -258,8 +309,9 @@ fn many(args: &Args) -> ExitCode {
                     if over || stop.load(Ordering::Relaxed) {
                         break;
                     }
-                    let options = options(args, seed, args.scenario.unwrap_or_else(|| scenario_of(seed)));
-                    let outcome = run(&options);
+                    let Some(scenario) = asked.scenario_of(seed) else { break };
+                    let options = asked.options(seed, scenario);
+                    let outcome = S::run(&options);
                     let mut tally = tally.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                     tally.take(&options, &outcome);
                     if tally.failed.len() >= 10 {
@@ -279,7 +331,7 @@ fn many(args: &Args) -> ExitCode {
 }
 
 /// How far a long run has come, beside what it prints at its end.
-fn tell(tally: &Tally, took: Duration, of: Option<u64>) {
+fn tell<S: Suite>(tally: &Tally<S>, took: Duration, of: Option<u64>) {
     #[allow(clippy::cast_precision_loss, reason = "a rate for people")]
     let rate = tally.seeds as f64 / took.as_secs_f64();
     #[allow(clippy::cast_precision_loss, reason = "an estimate for people")]
@@ -293,12 +345,12 @@ fn tell(tally: &Tally, took: Duration, of: Option<u64>) {
     );
 }
 
-fn report(args: &Args, tally: &Tally, took: Duration, threads: usize) -> ExitCode {
+fn report<S: Suite>(args: &Args, tally: &Tally<S>, took: Duration, threads: usize) -> ExitCode {
     let mut out = std::io::stdout().lock();
     let mut last = "";
     for ((scenario, end), count) in &tally.ends {
         let name = if *scenario == last { "" } else { scenario };
-        let _ = writeln!(out, "{name:<28} {count:>8}  {end}");
+        let _ = writeln!(out, "{name:<32} {count:>8}  {end}");
         last = scenario;
     }
     let seconds = took.as_secs_f64();
@@ -333,14 +385,11 @@ fn report(args: &Args, tally: &Tally, took: Duration, threads: usize) -> ExitCod
     }
 }
 
-fn systematic(args: &Args) -> ExitCode {
+fn systematic<S: Suite>(asked: &Asked<'_, S>) -> ExitCode {
+    let args = asked.args;
     let started = Instant::now();
     let (mut plans, mut broken) = (0, 0);
-    let scenarios: Vec<&'static Scenario> = all()
-        .iter()
-        .copied()
-        .filter(|scenario| args.scenario.is_none_or(|only| only == *scenario))
-        .collect();
+    let scenarios = asked.scenario.map_or_else(S::scenarios, |only| vec![only]);
     let next = AtomicU64::new(0);
     let results = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
@@ -349,9 +398,9 @@ fn systematic(args: &Args) -> ExitCode {
                 loop {
                     let index = usize::try_from(next.fetch_add(1, Ordering::Relaxed)).unwrap_or(usize::MAX);
                     let Some(scenario) = scenarios.get(index) else { break };
-                    let tried = try_all(scenario, args.every);
+                    let tried = try_all::<S>(*scenario, args.every);
                     let mut results = results.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                    results.push((scenario.name, tried));
+                    results.push((S::name(*scenario), tried));
                 }
             });
         }
@@ -364,7 +413,7 @@ fn systematic(args: &Args) -> ExitCode {
         broken += tried.found.len();
         let _ = writeln!(
             out,
-            "{name:<28} {:>6} plans  {:>4} broken",
+            "{name:<32} {:>6} plans  {:>4} broken",
             tried.plans,
             tried.found.len()
         );

@@ -7,10 +7,11 @@ use jiff::SignedDuration;
 
 use super::execute::Executor;
 use super::{OperatorEvent, TURNS, Turn, feed};
+use crate::faults::RequestFault;
 use crate::rules::Seen;
 use crate::store::{KindName, Refused, Writer};
 use crate::time::{MINUTE, Millis, millis, stamp};
-use crate::world::{Event, RequestFault, World};
+use crate::world::{Event, World};
 
 /// How long after a change it is decided what follows from it, at most: what comes in between is decided on at once.
 const SOON: Millis = 20;
@@ -108,7 +109,7 @@ impl World {
         let fault = if self.calm {
             None
         } else {
-            self.request_faults.get(&self.requests).copied()
+            self.plan.of_request(self.requests)
         };
         self.requests += 1;
         if !self.api_serves() {

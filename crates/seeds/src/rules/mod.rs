@@ -15,6 +15,7 @@ use afloat_core::view::{Key, NodeName, Target, Uid};
 
 use super::machine::Machine;
 use super::store::{KindName, Store, Writer, Written};
+use super::suite::RULES;
 use super::time::Millis;
 
 /// How far an operator's caches had come when it decided: the newest revision of each kind.
@@ -117,7 +118,7 @@ pub struct Rules {
     /// Downtime of the API was accepted: quorum is lost in every scenario with fewer than three control planes.
     pub downtime_accepted: bool,
     /// How often each rule had something to judge: one that never has is not tested.
-    pub judged: [u64; 13],
+    pub judged: [u64; RULES],
 }
 
 impl Rules {

@@ -12,8 +12,8 @@ pub use setup::Setup;
 
 use std::sync::OnceLock;
 
+use super::faults::Class;
 use super::time::Millis;
-use super::world::Class;
 
 /// A scenario.
 #[derive(Debug)]

@@ -2,9 +2,10 @@
 
 use super::setup::{FROM, TO, budget_key, node, workload};
 use super::{Scenario, Setup};
+use crate::faults::Class;
 use crate::store::BudgetSpec;
 use crate::time::Millis;
-use crate::world::{Act, Class, KeeperKind};
+use crate::world::{Act, KeeperKind};
 use afloat_api::NodeState;
 use afloat_api::clusterupgrade::{Gate, NodeUpgradeMode, NodeUpgradeOption, NodeUpgradeStrategy};
 use afloat_core::view::Wish;

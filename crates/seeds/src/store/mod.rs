@@ -50,6 +50,14 @@ pub enum Writer {
     Disruption,
     Collector,
     Person,
+    Task,
+    Jobs,
+    Rancher,
+    KubeVirt,
+    Longhorn,
+    Fleet,
+    Harvester,
+    Machine,
 }
 
 impl Writer {
@@ -65,6 +73,14 @@ impl Writer {
             Self::Disruption => "disruption",
             Self::Collector => "collector",
             Self::Person => "person",
+            Self::Task => "task",
+            Self::Jobs => "jobs",
+            Self::Rancher => "rancher",
+            Self::KubeVirt => "kubevirt",
+            Self::Longhorn => "longhorn",
+            Self::Fleet => "fleet",
+            Self::Harvester => "harvester",
+            Self::Machine => "machine",
         }
     }
 }
@@ -140,6 +156,12 @@ pub struct Store {
 
 impl Store {
     pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// The revision of a write that is recorded elsewhere.
+    pub fn next_revision(&mut self) -> u64 {
+        self.revision += 1;
         self.revision
     }
 

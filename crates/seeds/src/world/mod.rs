@@ -2,11 +2,11 @@
 //! files beside this one; the operator is in [`super::operator`], what must hold in [`super::rules`].
 
 mod control;
-mod faults;
 mod kubelet;
 mod people;
 mod scheduler;
 mod telling;
+mod trouble;
 mod workloads;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,9 +15,9 @@ use std::sync::Arc;
 use afloat_core::KubernetesVersion;
 use afloat_core::view::{Component, GateState, Key, NodeName, PodShape, Uid, WorkloadKind};
 
-pub use faults::{Class, Fault, Plan, RequestFault, TimedFault};
 pub use people::{Act, PlannedAct, When};
 
+use super::faults::Plan;
 use super::machine::{Facts, Machine};
 use super::operator::{Operator, OperatorEvent};
 use super::queue::Queue;
@@ -108,8 +108,6 @@ pub struct World {
     pub operator_keeper: Option<usize>,
     pub rules: Rules,
     pub plan: Plan,
-    /// What becomes of which request, as the plan has it.
-    pub request_faults: BTreeMap<usize, RequestFault>,
     pub acts: Vec<PlannedAct>,
     pub images: BTreeMap<KubernetesVersion, Arc<str>>,
     pub home: Arc<str>,
@@ -155,7 +153,6 @@ impl World {
             operator_keeper: None,
             rules,
             plan,
-            request_faults: BTreeMap::new(),
             acts: Vec::new(),
             images: BTreeMap::new(),
             home: Arc::from("afloat-system"),

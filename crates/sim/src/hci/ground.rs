@@ -8,122 +8,46 @@ use afloat_core::hci::view::HciKind;
 use afloat_operator::snapshot::hci::foreign_definitions;
 use serde_json::{Value, json};
 
-use super::NEW_RANCHER;
-use super::people::Deed;
+use afloat_scenes::{Binding, Ground, NEW_RELEASE, OLD_KUBERNETES, OLD_OS, SYSTEM, VmShape};
+
+use super::people::requests;
 use crate::object::Kind;
 use crate::request::{Failure, Request, Resource, Verb};
 use crate::view::View;
 
-/// Where Harvester lives.
-pub const SYSTEM: &str = "harvester-system";
-const RANCHER: &str = "fleet-local";
+pub(super) const RANCHER: &str = "fleet-local";
 const LONGHORN: &str = "longhorn-system";
 
-/// A virtual machine of the ground.
-#[derive(Clone, Debug)]
-pub struct VmShape {
-    pub name: String,
-    /// The node it starts on.
-    pub node: String,
-    pub bound: Option<Binding>,
-    /// The word for when it is to run; the older switch where it is empty.
-    pub run_strategy: &'static str,
-}
-
-/// Why a virtual machine cannot move.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Binding {
-    /// It uses a device of its host.
-    HostDevice,
-    /// Its selector names the node it starts on.
-    Selector,
-    /// It has a disk that KubeVirt cannot take along.
-    ContainerDisk,
-}
-
-impl VmShape {
-    /// When it is to run, as its `spec` says it.
-    pub fn run(&self) -> (&'static str, Value) {
-        if self.run_strategy.is_empty() {
-            ("running", json!(true))
-        } else {
-            ("runStrategy", json!(self.run_strategy))
-        }
+/// When a virtual machine is to run, as its `spec` says it.
+pub fn run_of(shape: &VmShape) -> (&'static str, Value) {
+    if shape.run_strategy.is_empty() {
+        ("running", json!(true))
+    } else {
+        ("runStrategy", json!(shape.run_strategy))
     }
+}
 
-    fn template(&self) -> Value {
-        match self.bound {
-            None => json!({ "domain": { "devices": {} } }),
-            Some(Binding::HostDevice) => {
-                let device = json!({ "name": "gpu", "deviceName": "nvidia.com/T4" });
-                json!({ "domain": { "devices": { "hostDevices": [device] } } })
-            }
-            Some(Binding::Selector) => {
-                json!({ "domain": { "devices": {} }, "nodeSelector": { "kubernetes.io/hostname": self.node } })
-            }
-            Some(Binding::ContainerDisk) => {
-                let disk = json!({ "name": "cd", "containerDisk": { "image": "example.org/drivers" } });
-                json!({ "domain": { "devices": {} }, "volumes": [disk] })
-            }
+fn template(shape: &VmShape) -> Value {
+    match shape.bound {
+        None => json!({ "domain": { "devices": {} } }),
+        Some(Binding::HostDevice) => {
+            let device = json!({ "name": "gpu", "deviceName": "nvidia.com/T4" });
+            json!({ "domain": { "devices": { "hostDevices": [device] } } })
+        }
+        Some(Binding::Selector) => {
+            json!({ "domain": { "devices": {} }, "nodeSelector": { "kubernetes.io/hostname": shape.node } })
+        }
+        Some(Binding::ContainerDisk) => {
+            let disk = json!({ "name": "cd", "containerDisk": { "image": "example.org/drivers" } });
+            json!({ "domain": { "devices": {} }, "volumes": [disk] })
         }
     }
 }
 
-/// A cluster to be laid.
-#[derive(Clone, Debug)]
-pub struct Ground {
-    pub nodes: u32,
-    pub vms: Vec<VmShape>,
-    /// The setting `upgrade-config`, where it is not the default.
-    pub upgrade_config: Option<Value>,
-    /// Nodes that are not Ready.
-    pub not_ready: Vec<&'static str>,
-    /// What else is made, or changed, before anybody begins.
-    pub more: Vec<Deed>,
-}
+/// A cluster as it is laid.
+pub(super) struct Laid<'a>(pub &'a Ground);
 
-impl Ground {
-    /// So many nodes with so many virtual machines, spread evenly; every tenth uses a device of its host.
-    pub fn new(nodes: u32, vms: u32) -> Self {
-        let vms = (0..vms).map(|number| VmShape {
-            name: format!("vm-{:02}", number + 1),
-            node: format!("node-{}", number % nodes.max(1) + 1),
-            bound: (number % 10 == 9).then_some(Binding::HostDevice),
-            run_strategy: match number % 3 {
-                0 => "Always",
-                1 => "RerunOnFailure",
-                _ => "",
-            },
-        });
-        Self {
-            nodes,
-            vms: vms.collect(),
-            upgrade_config: None,
-            not_ready: Vec::new(),
-            more: Vec::new(),
-        }
-    }
-
-    pub fn node_names(&self) -> impl Iterator<Item = String> + use<> {
-        (1..=self.nodes).map(|number| format!("node-{number}"))
-    }
-
-    pub fn release_os(&self) -> &'static str {
-        "Harvester v1.7.0"
-    }
-
-    pub fn release_kubernetes(&self) -> &'static str {
-        "v1.34.1+rke2r1"
-    }
-
-    /// The file that describes the release.
-    pub fn release(&self) -> String {
-        let (os, kubernetes) = (self.release_os(), self.release_kubernetes());
-        format!(
-            "harvester: v1.7.0\nos: {os}\nkubernetes: {kubernetes}\nrancher: {NEW_RANCHER}\nharvesterChart: 1.7.0\nmonitoringChart: 105.1.2+up61.3.2\nminUpgradableVersion: v1.6.0\n"
-        )
-    }
-
+impl Laid<'_> {
     /// Makes everything; what is there already stays.
     pub async fn lay(&self, client: &kube::Client) -> Result<(), Failure> {
         for definition in afloat_api::crds::harvester().into_iter().chain(foreign_definitions()) {
@@ -142,14 +66,14 @@ impl Ground {
             let body = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } });
             make(client, &at("v1", "namespaces", false), "", body).await?;
         }
-        for node in self.node_names() {
+        for node in self.0.node_names() {
             self.lay_node(client, &node).await?;
         }
         self.lay_rancher(client).await?;
-        for vm in &self.vms {
+        for vm in &self.0.vms {
             lay_vm(client, vm).await?;
         }
-        if let Some(config) = &self.upgrade_config {
+        if let Some(config) = &self.0.upgrade_config {
             let body = json!({
                 "apiVersion": "harvesterhci.io/v1beta1", "kind": "Setting",
                 "metadata": { "name": "upgrade-config" }, "value": config.to_string(),
@@ -157,7 +81,7 @@ impl Ground {
             make(client, &at("harvesterhci.io/v1beta1", "settings", false), "", body).await?;
         }
         let nobody = View::default();
-        for request in self.more.iter().filter_map(|deed| deed.request(&nobody)) {
+        for request in self.0.more.iter().flat_map(|deed| requests(deed, &nobody)) {
             request.send(client).await?;
         }
         Ok(())
@@ -167,14 +91,14 @@ impl Ground {
         let labels = json!({ "kubernetes.io/hostname": name, "harvesterhci.io/managed": "true" });
         let body = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": name, "labels": labels } });
         make(client, &at("v1", "nodes", false), "", body).await?;
-        let ready = if self.not_ready.contains(&name) {
+        let ready = if self.0.not_ready.contains(&name) {
             "False"
         } else {
             "True"
         };
         let status = json!({ "status": {
             "conditions": [{ "type": "Ready", "status": ready, "reason": "Kubelet" }],
-            "nodeInfo": node_info("Harvester v1.6.0", "v1.33.5+rke2r1"),
+            "nodeInfo": node_info(OLD_OS, OLD_KUBERNETES),
         } });
         // A new node is tainted as not ready until somebody has seen that it is.
         let untainted = json!({ "spec": { "taints": null } });
@@ -267,7 +191,7 @@ impl Ground {
     async fn lay_rancher(&self, client: &kube::Client) -> Result<(), Failure> {
         let local = json!({
             "apiVersion": "provisioning.cattle.io/v1", "kind": "Cluster", "metadata": { "name": "local" },
-            "spec": { "kubernetesVersion": "v1.33.5+rke2r1", "rkeConfig": {
+            "spec": { "kubernetesVersion": OLD_KUBERNETES, "rkeConfig": {
                 "provisionGeneration": 3, "upgradeStrategy": { "workerConcurrency": "3" },
             } },
         });
@@ -279,7 +203,7 @@ impl Ground {
         make(client, &at("cluster.x-k8s.io/v1beta1", "clusters", true), RANCHER, capi).await?;
         self.lay_settings(client).await?;
         let version = json!({
-            "apiVersion": "harvesterhci.io/v1beta1", "kind": "Version", "metadata": { "name": "v1.7.0" },
+            "apiVersion": "harvesterhci.io/v1beta1", "kind": "Version", "metadata": { "name": NEW_RELEASE },
             "spec": { "isoURL": "https://example.com/harvester.iso" },
         });
         make(
@@ -302,8 +226,8 @@ pub(super) fn node_info(os: &str, kubelet: &str) -> Value {
 }
 
 async fn lay_vm(client: &kube::Client, vm: &VmShape) -> Result<(), Failure> {
-    let template = vm.template();
-    let (key, value) = vm.run();
+    let template = template(vm);
+    let (key, value) = run_of(vm);
     let body = json!({
         "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": { "name": vm.name },
         "spec": { key: value, "template": { "spec": template } },

@@ -1,9 +1,9 @@
 //! Longhorn: a volume for every virtual machine, attached where it runs, with a replica on every node. A replica that was away is rebuilt
 //! when its node is back; a volume that nobody uses stays attached until somebody takes it off.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
+use afloat_scenes::VolumeTrouble;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -21,15 +21,6 @@ const VOLUME: Kind = Kind::Hci(HciKind::Volume);
 const NAMESPACE: &str = "longhorn-system";
 const REBUILD: Duration = Duration::from_mins(1);
 const DETACH: Duration = Duration::from_secs(5);
-
-/// What goes wrong with volumes.
-#[derive(Clone, Debug, Default)]
-pub struct VolumeTrouble {
-    /// Volumes that stay attached whatever is asked: for so long, or for ever.
-    pub stuck: BTreeMap<String, Option<Duration>>,
-    /// How long the rebuilding of a replica takes, where it is not quick.
-    pub rebuild: Option<Duration>,
-}
 
 /// Longhorn's manager.
 #[derive(Debug)]

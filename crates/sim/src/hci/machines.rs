@@ -1,18 +1,19 @@
 //! The machines under the Jobs: after the work that follows a drain a machine restarts, is away for a while, and comes back with the new
 //! operating system. Machines also lose power, hang, and boot what they had before.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use afloat_api::labels;
 use afloat_core::hci::view::HciKind;
+use afloat_scenes::{MachineTrouble, NEW_OS, PowerCut};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
 
 use super::ground::node_info;
 use super::jobs::{is_complete, kind_of};
-use super::people::Moment;
+use super::people::has_come;
 use super::takes::Takes;
 use crate::actor::{Actor, Decision, Turn};
 use crate::events::second;
@@ -23,26 +24,6 @@ use crate::view::{Change, View, is_node_ready};
 
 const REBOOT: Duration = Duration::from_mins(3);
 
-/// A machine that is without power for a while.
-#[derive(Clone, Debug)]
-pub struct PowerCut {
-    pub node: String,
-    pub when: Moment,
-    /// After the moment.
-    pub after: Duration,
-    pub away: Duration,
-}
-
-/// What goes wrong with machines.
-#[derive(Clone, Debug, Default)]
-pub struct MachineTrouble {
-    pub power_cuts: Vec<PowerCut>,
-    /// Machines that do not restart by themselves when they should.
-    pub hanging: BTreeSet<String>,
-    /// Machines that boot the old system again, so many times.
-    pub old_system: BTreeMap<String, u32>,
-}
-
 /// What a machine brings back from a restart.
 #[derive(Clone, Copy, Debug, Default)]
 struct Brings {
@@ -52,7 +33,6 @@ struct Brings {
 /// The machines.
 #[derive(Debug)]
 pub struct Machines {
-    os: &'static str,
     trouble: MachineTrouble,
     reboots: Takes,
     restarting: BTreeMap<ObjectRef, (Brings, Duration)>,
@@ -63,9 +43,8 @@ pub struct Machines {
 }
 
 impl Machines {
-    pub fn new(os: &'static str, trouble: MachineTrouble) -> Self {
+    pub fn new(trouble: MachineTrouble) -> Self {
         Self {
-            os,
             trouble,
             reboots: Takes::default(),
             restarting: BTreeMap::new(),
@@ -84,7 +63,7 @@ impl Machines {
             let info = node.status.as_ref().and_then(|status| status.node_info.as_ref());
             let (os, kubelet) = info.map_or(("", ""), |info| (info.os_image.as_str(), info.kubelet_version.as_str()));
             let stays_old = brings.system && self.boots_old(name(&node.metadata));
-            let os = if brings.system && !stays_old { self.os } else { os };
+            let os = if brings.system && !stays_old { NEW_OS } else { os };
             status["nodeInfo"] = node_info(os, kubelet);
         }
         status
@@ -99,7 +78,7 @@ impl Machines {
     fn power(&mut self, item: &ObjectRef, turn: &Turn<'_>) -> Option<Timestamp> {
         let (come, later): (Vec<PowerCut>, Vec<PowerCut>) = std::mem::take(&mut self.trouble.power_cuts)
             .into_iter()
-            .partition(|cut| cut.when.holds(turn.view));
+            .partition(|cut| has_come(cut.when, turn.view));
         self.trouble.power_cuts = later;
         let due = |cut: &PowerCut| crate::clock::after(turn.now, cut.after.div_f64(turn.timings.pace));
         self.cuts.extend(come.into_iter().map(|cut| (due(&cut), cut)));

@@ -12,14 +12,11 @@ mod parts;
 mod people;
 mod rancher;
 mod replicas;
-mod scenario;
 mod takes;
 mod tasks;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use afloat_operator::hci::{HciOptions, Place, ReleaseSource};
 use afloat_operator::snapshot::hci::has_status;
@@ -28,12 +25,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-pub use ground::{Binding, Ground, SYSTEM, VmShape};
-pub use longhorn::VolumeTrouble;
-pub use machines::{MachineTrouble, PowerCut};
-pub use parts::PartsTrouble;
-pub use people::{Act, Deed, Moment};
-pub use scenario::{End, HciScenario, Script};
+pub use afloat_scenes::{Act, End, Ground, HciScenario, SYSTEM, Script, Trouble, VmShape};
+pub use ground::run_of;
 pub use tasks::HostLog;
 
 use crate::actor::Actor;
@@ -42,9 +35,6 @@ use crate::driver::Driver;
 use crate::object::Kind;
 use crate::request::{Failure, Request};
 use afloat_core::hci::view::HciKind;
-
-/// The Rancher of the release.
-const NEW_RANCHER: &str = "v2.12.2";
 
 /// What the actors need to know.
 const WATCHED: &[Kind] = &[
@@ -64,22 +54,6 @@ const WATCHED: &[Kind] = &[
     Kind::Hci(HciKind::Chart),
     Kind::Hci(HciKind::Bundle),
 ];
-
-/// What goes wrong.
-#[derive(Clone, Debug, Default)]
-pub struct Trouble {
-    /// So many migrations of a virtual machine fail, by `namespace/name`.
-    pub failing_migrations: BTreeMap<String, u32>,
-    pub volumes: VolumeTrouble,
-    /// So many Jobs of a kind fail; of a kind on one node as `kind/node`.
-    pub failing_jobs: BTreeMap<String, u32>,
-    pub machines: MachineTrouble,
-    pub parts: PartsTrouble,
-    /// When Rancher is restarted, and for how long it is away then.
-    pub rancher_restarts: Vec<(Moment, Duration)>,
-    /// The repository does not answer the first so many times.
-    pub repo_silent: u32,
-}
 
 /// Whoever applies charts for real, on a cluster that can take it.
 pub trait Charts: Send + Sync {
@@ -136,7 +110,7 @@ impl Drop for HciWorld {
 impl HciWorld {
     /// Lays the ground, and starts the actors on it.
     pub async fn start(client: kube::Client, ground: &Ground, options: HciWorldOptions) -> Result<Self, Failure> {
-        ground.lay(&client).await?;
+        ground::Laid(ground).lay(&client).await?;
         let trouble = options.trouble;
         let failing = jobs::Failing::new(trouble.failing_jobs);
         let for_real = options.charts.is_some();
@@ -148,7 +122,7 @@ impl HciWorld {
             Box::new(parts::Importers::new(trouble.parts, !for_real)),
         ];
         actors.extend(fleet);
-        actors.push(Box::new(machines::Machines::new(ground.release_os(), trouble.machines)));
+        actors.push(Box::new(machines::Machines::new(trouble.machines)));
         actors.push(Box::new(people::People::new(options.people)));
         let (pace, seed) = (options.timings.pace, options.seed);
         let driver = Driver::new(client.clone(), options.clock, options.timings, seed, actors);

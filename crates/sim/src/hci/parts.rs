@@ -15,17 +15,9 @@ use crate::request::Request;
 use crate::view::{Change, View};
 use afloat_core::hci::task::RANCHER_NAMESPACE;
 use afloat_core::hci::view::HciKind;
+use afloat_scenes::PartsTrouble;
 
 const TAKES: Duration = Duration::from_secs(30);
-
-/// What goes wrong with the small parts.
-#[derive(Clone, Debug, Default)]
-pub struct PartsTrouble {
-    /// Logs are never collected.
-    pub no_logs: bool,
-    /// Why no image is imported.
-    pub no_images: Option<&'static str>,
-}
 
 /// Whoever imports images, collects logs and starts repositories.
 #[derive(Debug)]

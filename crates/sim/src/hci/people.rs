@@ -1,15 +1,15 @@
-//! What people do to a Harvester-like cluster while it is upgraded: each deed at a moment that can be seen from the cluster, in order.
-//! The moments are also those at which machines and Rancher are made to go wrong.
+//! People of a Harvester-like cluster: what they do while it is upgraded, as requests, each at a moment that can be seen from the cluster.
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
+use afloat_api::annotations;
 use afloat_core::hci::view::HciKind;
+use afloat_scenes::{Act, Deed, Moment, NEW_RELEASE, SECOND_UPGRADE, SYSTEM};
 use jiff::Timestamp;
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
-use super::ground::SYSTEM;
+use super::ground::RANCHER;
 use crate::actor::{Actor, Decision, Turn};
 use crate::clock::after;
 use crate::object::{Key, Kind, ObjectRef, label, name};
@@ -18,36 +18,22 @@ use crate::request::{Request, Verb};
 use crate::view::{Change, View};
 
 const UPGRADE: Kind = Kind::Hci(HciKind::Upgrade);
+/// On Harvester's Deployment: `off` where its upgrade controller leaves upgrades alone.
+const UPSTREAM_OFF: &str = "afloat.dev/harvester-upgrades";
 
-/// A moment that can be seen from the cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moment {
-    /// There is an Upgrade.
-    Asked,
-    /// Its label says this phase.
-    Phase(&'static str),
-    /// A node is in this state.
-    Node(&'static str, &'static str),
-    /// A condition of the Upgrade has this status.
-    Condition(&'static str, &'static str),
-    /// It has ended and is cleaned up after.
-    Over,
-}
-
-impl Moment {
-    pub(super) fn holds(self, view: &View) -> bool {
-        let Some(upgrade) = upgrade_of(view) else { return false };
-        let status = &upgrade.data["status"];
-        match self {
-            Self::Asked => true,
-            Self::Phase(word) => label(&upgrade.metadata, "harvesterhci.io/upgradeState") == Some(word),
-            Self::Node(node, state) => status["nodeStatuses"][node]["state"] == state,
-            Self::Condition(kind, word) => {
-                let mut conditions = status["conditions"].as_array().into_iter().flatten();
-                conditions.any(|condition| condition["type"] == kind && condition["status"] == word)
-            }
-            Self::Over => label(&upgrade.metadata, "harvesterhci.io/upgradeCleanup") == Some("Succeeded"),
+/// Whether a moment has come, as far as can be seen.
+pub(super) fn has_come(moment: Moment, view: &View) -> bool {
+    let Some(upgrade) = upgrade_of(view) else { return false };
+    let status = &upgrade.data["status"];
+    match moment {
+        Moment::Asked => true,
+        Moment::Phase(word) => label(&upgrade.metadata, "harvesterhci.io/upgradeState") == Some(word),
+        Moment::Node(node, state) => status["nodeStatuses"][node]["state"] == state,
+        Moment::Condition(kind, word) => {
+            let mut conditions = status["conditions"].as_array().into_iter().flatten();
+            conditions.any(|condition| condition["type"] == kind && condition["status"] == word)
         }
+        Moment::Over => label(&upgrade.metadata, "harvesterhci.io/upgradeCleanup") == Some("Succeeded"),
     }
 }
 
@@ -60,107 +46,158 @@ pub(super) fn upgrade_of(view: &View) -> Option<&DynamicObject> {
     first.map(AsRef::as_ref)
 }
 
-/// What somebody does.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Deed {
-    /// Changes the Upgrade.
-    ChangeUpgrade(Value),
-    DeleteUpgrade,
-    /// Deletes a Job of the Upgrade, by the end of its name.
-    DeleteJob(&'static str),
-    /// Deletes the Deployment that serves the release.
-    DeleteRepo,
-    Change(Kind, &'static str, &'static str, Value),
-    ChangeStatus(Kind, &'static str, &'static str, Value),
-    Create(Kind, &'static str, Value),
-    Delete(Kind, &'static str, &'static str),
-}
-
-impl Deed {
-    fn annotate_upgrade(key: &str, value: Option<&str>) -> Self {
-        Self::ChangeUpgrade(json!({ "metadata": { "annotations": { key: value } } }))
-    }
-
-    pub fn abort() -> Self {
-        Self::annotate_upgrade("afloat.dev/abort", Some("true"))
-    }
-
-    /// Goes on after a failure.
-    pub fn resume() -> Self {
-        Self::annotate_upgrade("afloat.dev/wish", Some("resume"))
-    }
-
-    /// Holds the whole upgrade, or lets it go.
-    pub fn hold(on: bool) -> Self {
-        Self::annotate_upgrade("afloat.dev/pause", on.then_some("a person looks at it"))
-    }
-
-    pub fn pause_map(map: &Value) -> Self {
-        Self::annotate_upgrade("harvesterhci.io/node-upgrade-pause-map", Some(&map.to_string()))
-    }
-
-    /// Lets a paused node go on, as people of Harvester do it.
-    pub fn unpause(node: &'static str) -> Self {
-        let body = json!({ "metadata": { "annotations": { "harvesterhci.io/node-upgrade-pause": null } } });
-        Self::Change(Kind::Node, "", node, body)
-    }
-
-    /// Asks KubeVirt to move a virtual machine.
-    pub fn migrate(vm: &'static str) -> Self {
-        let body = json!({ "metadata": { "name": format!("{vm}-by-hand") }, "spec": { "vmiName": vm } });
-        Self::Create(Kind::Hci(HciKind::Migration), "default", body)
-    }
-
-    pub fn stop(vm: &'static str) -> Self {
-        let body = json!({ "spec": { "runStrategy": "Halted" } });
-        Self::Change(Kind::Hci(HciKind::Vm), "default", vm, body)
-    }
-
-    pub(super) fn request(&self, view: &View) -> Option<Request> {
-        let to = |verb, kind: Kind, namespace: &str, name: &str, body| Request {
-            verb,
-            resource: kind.resource(),
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-            subresource: None,
-            body,
-            best_effort: false,
-        };
-        let upgrade = || upgrade_of(view).map(|upgrade| name(&upgrade.metadata).to_owned());
-        Some(match self {
-            Self::ChangeUpgrade(body) => to(Verb::MergePatch, UPGRADE, SYSTEM, &upgrade()?, Some(body.clone())),
-            Self::DeleteUpgrade => to(Verb::Delete, UPGRADE, SYSTEM, &upgrade()?, None),
-            Self::DeleteJob(end) => {
-                let job = format!("{}-{end}", upgrade()?);
-                let options = json!({ "propagationPolicy": "Background" });
-                to(Verb::Delete, Kind::Job, SYSTEM, &job, Some(options))
-            }
-            Self::DeleteRepo => {
-                let repo = format!("upgrade-repo-{}", upgrade()?);
-                to(Verb::Delete, Kind::Deployment, SYSTEM, &repo, None)
-            }
-            Self::Change(kind, namespace, name, body) => {
-                to(Verb::MergePatch, *kind, namespace, name, Some(body.clone()))
-            }
-            Self::ChangeStatus(kind, namespace, name, status) => {
-                let body = json!({ "status": status });
-                Request {
-                    subresource: Some("status"),
-                    ..to(Verb::MergePatch, *kind, namespace, name, Some(body))
-                }
-            }
-            Self::Create(kind, namespace, body) => Request::create(*kind, namespace, body.clone()),
-            Self::Delete(kind, namespace, name) => to(Verb::Delete, *kind, namespace, name, None),
-        })
+fn to(verb: Verb, kind: Kind, namespace: &str, name: &str, body: Option<Value>) -> Request {
+    Request {
+        verb,
+        resource: kind.resource(),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        subresource: None,
+        body,
+        best_effort: false,
     }
 }
 
-/// Deeds at a moment, or so long after it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Act {
-    pub when: Moment,
-    pub after: Duration,
-    pub what: Vec<Deed>,
+fn change(kind: Kind, namespace: &str, name: &str, body: Value) -> Request {
+    to(Verb::MergePatch, kind, namespace, name, Some(body))
+}
+
+fn change_status(kind: Kind, namespace: &str, name: &str, status: &Value) -> Request {
+    Request {
+        subresource: Some("status"),
+        ..change(kind, namespace, name, json!({ "status": status }))
+    }
+}
+
+fn annotate(kind: Kind, namespace: &str, name: &str, key: &str, value: Option<&str>) -> Request {
+    change(
+        kind,
+        namespace,
+        name,
+        json!({ "metadata": { "annotations": { key: value } } }),
+    )
+}
+
+/// How a deed is done; nothing where there is no Upgrade to do it to.
+pub(super) fn requests(deed: &Deed, view: &View) -> Vec<Request> {
+    let hci = Kind::Hci;
+    let one = match deed {
+        Deed::AnnotateUpgrade(..) | Deed::DeleteUpgrade | Deed::DeleteJob(_) | Deed::DeleteRepo => {
+            return upgrade_of(view)
+                .and_then(|upgrade| about_upgrade(deed, name(&upgrade.metadata)))
+                .into_iter()
+                .collect();
+        }
+        Deed::AskOnceMore => {
+            let spec = json!({ "version": NEW_RELEASE, "logEnabled": false });
+            let body = json!({ "metadata": { "name": SECOND_UPGRADE }, "spec": spec });
+            Request::create(UPGRADE, SYSTEM, body)
+        }
+        Deed::DeleteSecond => to(Verb::Delete, UPGRADE, SYSTEM, SECOND_UPGRADE, None),
+        Deed::Pause(node) => {
+            let key = annotations::HARVESTER_NODE_PAUSE;
+            annotate(Kind::Node, "", node, key, Some("a person"))
+        }
+        Deed::Unpause(node) => annotate(Kind::Node, "", node, annotations::HARVESTER_NODE_PAUSE, None),
+        Deed::Untaint(node) => change(Kind::Node, "", node, json!({ "spec": { "taints": null } })),
+        Deed::Cordon(node) => change(Kind::Node, "", node, json!({ "spec": { "unschedulable": true } })),
+        Deed::ReportReady(node) => {
+            let ready = json!({ "type": "Ready", "status": "True", "reason": "Kubelet" });
+            change_status(Kind::Node, "", node, &json!({ "conditions": [ready] }))
+        }
+        Deed::RemoveNode(node) => {
+            let machine = format!("custom-{node}");
+            let plan = format!("{machine}-machine-plan");
+            return vec![
+                to(Verb::Delete, hci(HciKind::Machine), RANCHER, &machine, None),
+                to(Verb::Delete, hci(HciKind::Plan), RANCHER, &plan, None),
+                to(Verb::Delete, Kind::Node, "", node, None),
+            ];
+        }
+        Deed::MigrateVm(vm) => {
+            let body = json!({ "metadata": { "name": format!("{vm}-by-hand") }, "spec": { "vmiName": vm } });
+            Request::create(hci(HciKind::Migration), "default", body)
+        }
+        Deed::StopVm(vm) => {
+            let body = json!({ "spec": { "runStrategy": "Halted" } });
+            change(hci(HciKind::Vm), "default", vm, body)
+        }
+        Deed::PauseChart(paused) => {
+            let body = json!({ "spec": { "paused": paused } });
+            change(hci(HciKind::Chart), RANCHER, "harvester", body)
+        }
+        Deed::PauseCluster => {
+            let body = json!({ "spec": { "paused": true } });
+            change(hci(HciKind::CapiCluster), RANCHER, "local", body)
+        }
+        Deed::BeginBackup => {
+            let body = json!({ "metadata": { "name": "nightly" }, "spec": { "type": "backup" } });
+            Request::create(hci(HciKind::Backup), "default", body)
+        }
+        Deed::RunOwnController => Request::create(Kind::Deployment, SYSTEM, own_controller()),
+        Deed::LeaveUpgrades => annotate(Kind::Deployment, SYSTEM, "harvester", UPSTREAM_OFF, Some("off")),
+        Deed::Guard(node, budgets) => return guard(node, budgets),
+        Deed::Unguard(budget) => to(Verb::Delete, Kind::PodDisruptionBudget, "default", budget, None),
+    };
+    vec![one]
+}
+
+fn about_upgrade(deed: &Deed, upgrade: &str) -> Option<Request> {
+    match deed {
+        Deed::AnnotateUpgrade(key, value) => Some(annotate(UPGRADE, SYSTEM, upgrade, key, value.as_deref())),
+        Deed::DeleteUpgrade => Some(to(Verb::Delete, UPGRADE, SYSTEM, upgrade, None)),
+        Deed::DeleteJob(end) => {
+            let job = format!("{upgrade}-{end}");
+            let options = json!({ "propagationPolicy": "Background" });
+            Some(to(Verb::Delete, Kind::Job, SYSTEM, &job, Some(options)))
+        }
+        Deed::DeleteRepo => {
+            let repo = format!("upgrade-repo-{upgrade}");
+            Some(to(Verb::Delete, Kind::Deployment, SYSTEM, &repo, None))
+        }
+        _ => None,
+    }
+}
+
+/// Harvester's own controller, as far as it can be seen.
+fn own_controller() -> Value {
+    let labels = json!({ "app": "harvester" });
+    let container = json!({ "name": "harvester", "image": "example.org/harvester" });
+    json!({
+        "metadata": { "name": "harvester" },
+        "spec": {
+            "replicas": 1, "selector": { "matchLabels": labels },
+            "template": { "metadata": { "labels": labels }, "spec": { "containers": [container] } },
+        },
+    })
+}
+
+/// A pod on a node, and the budgets it is under; none of them lets it go.
+fn guard(node: &str, budgets: &[&'static str]) -> Vec<Request> {
+    let labels = json!({ "app": "db" });
+    let container = json!({ "name": "db", "image": "example.org/db" });
+    let pod = json!({
+        "metadata": { "name": "db-0", "labels": labels },
+        "spec": { "nodeName": node, "containers": [container] },
+    });
+    let ready = json!({ "type": "Ready", "status": "True" });
+    let running = json!({ "phase": "Running", "conditions": [ready] });
+    let mut requests = vec![
+        Request::create(Kind::Pod, "default", pod),
+        change_status(Kind::Pod, "default", "db-0", &running),
+    ];
+    for budget in budgets {
+        let body = json!({
+            "metadata": { "name": budget },
+            "spec": { "minAvailable": 1, "selector": { "matchLabels": labels } },
+        });
+        let counted = json!({
+            "disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1, "observedGeneration": 1,
+        });
+        requests.push(Request::create(Kind::PodDisruptionBudget, "default", body));
+        requests.push(change_status(Kind::PodDisruptionBudget, "default", budget, &counted));
+    }
+    requests
 }
 
 /// People who look at the cluster and do one act after the other.
@@ -199,7 +236,7 @@ impl Actor for People {
         let Some(act) = self.acts.front() else {
             return Decision::nothing();
         };
-        if self.seen.is_none() && !act.when.holds(turn.view) {
+        if self.seen.is_none() && !has_come(act.when, turn.view) {
             return Decision::nothing();
         }
         let seen = *self.seen.get_or_insert(turn.now);
@@ -207,11 +244,11 @@ impl Actor for People {
         if due > turn.now {
             return Decision::at(due);
         }
-        let requests = act.what.iter().filter_map(|deed| deed.request(turn.view));
+        let wanted = act.what.iter().flat_map(|deed| requests(deed, turn.view));
         // One whose request is refused lets it be: it came too late.
-        let requests = requests.map(Request::best_effort).collect();
+        let wanted = wanted.map(Request::best_effort).collect();
         self.acts.pop_front();
         self.seen = None;
-        Decision::requests(requests).and_at(Some(turn.now))
+        Decision::requests(wanted).and_at(Some(turn.now))
     }
 }

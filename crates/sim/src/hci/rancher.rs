@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::core::DynamicObject;
 use serde_json::json;
 
-use super::people::Moment;
+use super::people::has_come;
 use super::takes::Takes;
 use super::told;
 use crate::actor::{Actor, Decision, Turn};
@@ -19,6 +19,7 @@ use crate::queue::Queue;
 use crate::request::Request;
 use crate::view::{Change, View, is_active};
 use afloat_core::hci::view::HciKind;
+use afloat_scenes::Moment;
 
 const PRE_DRAIN: &str = "rke.cattle.io/pre-drain";
 const POST_DRAIN: &str = "rke.cattle.io/post-drain";
@@ -52,7 +53,7 @@ impl Planner {
 
     /// Until when it is away.
     fn away(&mut self, turn: &Turn<'_>) -> Option<Timestamp> {
-        if let Some(index) = self.restarts.iter().position(|(when, _)| when.holds(turn.view)) {
+        if let Some(index) = self.restarts.iter().position(|(when, _)| has_come(*when, turn.view)) {
             let (_, away) = self.restarts.remove(index);
             self.takes = Takes::default();
             self.away_until = Some(after(turn.now, away.div_f64(turn.timings.pace)));

@@ -11,6 +11,7 @@ use afloat_core::view::{Key, NodeName};
 use afloat_operator::clients::Clients;
 use afloat_operator::clock::Clock as OperatorClock;
 use afloat_operator::task::{Task, TaskConfig, TaskHost, run as run_task};
+use afloat_scenes::NEW_RANCHER;
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
@@ -22,8 +23,8 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use serde_json::json;
 use tokio::task::JoinSet;
 
+use super::Charts;
 use super::jobs::{Failing, ended, is_over, kind_of};
-use super::{Charts, NEW_RANCHER};
 use crate::clock::{Clock, after};
 use crate::hash::fnv64;
 use crate::object::{Kind, label, uid};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use afloat_core::hci::view::HciKind;
-use afloat_sim::hci::{End, HciScenario, SYSTEM, VmShape};
+use afloat_sim::hci::{End, HciScenario, SYSTEM, VmShape, run_of};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
 use kube::api::DynamicObject;
@@ -243,7 +243,7 @@ async fn strangers(play: &HciPlay) -> Result<Vec<String>, PlayError> {
 }
 
 fn as_it_was(shape: &VmShape, vm: &DynamicObject) -> bool {
-    let (key, value) = shape.run();
+    let (key, value) = run_of(shape);
     vm.data["spec"][key] == value && vm.annotations().is_empty()
 }
 

@@ -12,8 +12,9 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::action::TaskWrite;
+use super::action::{JobKind, TaskWrite};
 use super::release::Release;
+use super::view::HciKind;
 use crate::view::{Key, NodeName, View};
 
 pub use images::{clean_up, prepare};
@@ -100,6 +101,52 @@ impl Look {
             Self::Host(work) => work.words(),
         }
     }
+}
+
+/// What tasks look at that move virtual machines, beside what every cluster has.
+const MACHINES: &[HciKind] = &[
+    HciKind::Vm,
+    HciKind::Vmi,
+    HciKind::Migration,
+    HciKind::Volume,
+    HciKind::Engine,
+    HciKind::RestoreList,
+];
+/// What tasks look at that bring a release to a node.
+const RELEASE: &[HciKind] = &[HciKind::Upgrade, HciKind::Cluster];
+/// What the task looks at that brings the services of a release.
+const SERVICES: &[HciKind] = &[
+    HciKind::Chart,
+    HciKind::Bundle,
+    HciKind::Addon,
+    HciKind::Server,
+    HciKind::Upstream,
+    HciKind::HelmRelease,
+];
+
+/// One look of the task of a Job.
+pub fn look(job: JobKind, view: &View, errand: &Errand, host: &HostDone, now: Timestamp) -> Look {
+    let look = match job {
+        JobKind::ApplyManifests => apply_manifests,
+        JobKind::Prepare => prepare,
+        JobKind::PreDrain => pre_drain,
+        JobKind::PostDrain => post_drain,
+        JobKind::SingleNodeUpgrade => single_node,
+        JobKind::RestoreVm => restore_vm,
+        JobKind::CleanUp => clean_up,
+    };
+    look(view, errand, host, now)
+}
+
+/// What it looks at, beside nodes and budgets; what nobody looks at is not watched, on any of the nodes.
+pub fn watches(job: JobKind) -> impl Iterator<Item = HciKind> {
+    let (own, release) = match job {
+        JobKind::ApplyManifests => (SERVICES, RELEASE),
+        JobKind::Prepare | JobKind::CleanUp => (&[][..], &[][..]),
+        JobKind::PreDrain => (MACHINES, &[][..]),
+        JobKind::PostDrain | JobKind::SingleNodeUpgrade | JobKind::RestoreVm => (MACHINES, RELEASE),
+    };
+    own.iter().chain(release).copied()
 }
 
 /// What was done on the host so far by this run of the task.

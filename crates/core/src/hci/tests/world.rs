@@ -109,7 +109,7 @@ impl World {
     }
 
     /// Puts an object in, as new or in a new state.
-    pub fn take<T>(&mut self, namespace: &str, name: &str, what: T, wrap: fn(Box<Seen<T>>) -> HciObject) {
+    pub fn take<T>(&mut self, namespace: &str, name: &str, what: T, wrap: fn(Arc<Seen<T>>) -> HciObject) {
         self.revision += 1;
         let seen = Seen {
             target: Target {
@@ -120,7 +120,7 @@ impl World {
             deleting: false,
             what,
         };
-        self.view.hci.take(wrap(Box::new(seen)));
+        self.view.hci.take(wrap(Arc::new(seen)));
     }
 
     pub fn setting(&mut self, value: &str) {
@@ -171,7 +171,7 @@ impl World {
             deleting,
             what: upgrade,
         };
-        self.view.hci.take(HciObject::Upgrade(Box::new(seen)));
+        self.view.hci.take(HciObject::Upgrade(Arc::new(seen)));
     }
 
     pub fn change_upgrade(&mut self, change: impl FnOnce(&mut Upgrade)) {

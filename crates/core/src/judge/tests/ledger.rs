@@ -424,7 +424,11 @@ fn an_upgrade_waits_for_one_of_harvester_and_not_the_other_way_round() {
         deleting: false,
         what: upgrade,
     };
-    table.cluster.view.hci.take(HciObject::Upgrade(Box::new(seen.clone())));
+    table
+        .cluster
+        .view
+        .hci
+        .take(HciObject::Upgrade(std::sync::Arc::new(seen.clone())));
     table.stage_all();
     assert!(
         table.view().lock.is_none() && table.slots(&key).is_empty(),
@@ -440,7 +444,11 @@ fn an_upgrade_waits_for_one_of_harvester_and_not_the_other_way_round() {
     table.stage_all();
     assert_eq!(table.slots(&key).len(), 1, "it is gone");
     // One that comes later is refused by its own preflight: the upgrade at work does not wait for it.
-    table.cluster.view.hci.take(HciObject::Upgrade(Box::new(seen)));
+    table
+        .cluster
+        .view
+        .hci
+        .take(HciObject::Upgrade(std::sync::Arc::new(seen)));
     let going = table.going();
     table.becomes(&going[0], NodeState::Succeeded, None);
     table.stage_all();

@@ -1,6 +1,7 @@
 //! The Upgrade is deleted, in each state: what was begun is finished or put back, and nothing is left of it.
 
-use super::{Deed, End, HciScenario, Moment, Script};
+use super::people::{Deed, Moment};
+use super::script::{End, HciScenario, Script};
 
 fn deleted(when: Moment, upgraded: &[&'static str]) -> Script {
     Script::small()

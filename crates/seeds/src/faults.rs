@@ -1,13 +1,10 @@
 //! Faults: which classes a seed has, and the list of single faults that follows from them. The list is made before the run,
-//! so that a failing run can be repeated with fewer of them.
+//! so that a failing run can be repeated with fewer of them. What a fault does is for the world it happens in.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
-use afloat_core::view::{Component, NodeName};
-
-use super::{Event, World};
-use crate::store::{KindName, Refused};
-use crate::time::{MINUTE, Millis, SECOND};
+use super::store::Refused;
+use super::time::{MINUTE, Millis, SECOND};
 
 /// A class of faults, on or off for a seed.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -40,10 +37,17 @@ pub enum Class {
     PullFails,
     /// People do things.
     People,
+    /// The pods of all tasks are killed.
+    TaskKill,
+    /// The migration of a virtual machine fails.
+    MigrationFails,
+    /// Rancher is restarted and away for a while.
+    RancherAway,
 }
 
 impl Class {
-    pub const ALL: [Self; 14] = [
+    /// Those of kubeadm clusters.
+    pub const KUBEADM: [Self; 14] = [
         Self::Crash,
         Self::StaleRestart,
         Self::Lag,
@@ -57,6 +61,23 @@ impl Class {
         Self::Reboot,
         Self::KubeadmFails,
         Self::PullFails,
+        Self::People,
+    ];
+
+    /// Those of Harvester-like clusters.
+    pub const HCI: [Self; 13] = [
+        Self::Crash,
+        Self::StaleRestart,
+        Self::Lag,
+        Self::WatchDrop,
+        Self::Refusal,
+        Self::ReplyLost,
+        Self::Latency,
+        Self::ClockSkew,
+        Self::TwoOperators,
+        Self::TaskKill,
+        Self::MigrationFails,
+        Self::RancherAway,
         Self::People,
     ];
 
@@ -76,16 +97,12 @@ impl Class {
             Self::KubeadmFails => "kubeadm-fails",
             Self::PullFails => "pull-fails",
             Self::People => "people",
+            Self::TaskKill => "task-kill",
+            Self::MigrationFails => "migration-fails",
+            Self::RancherAway => "rancher-away",
         }
     }
-
-    pub fn from_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|class| class.word() == word)
-    }
 }
-
-/// From so many on, an image is not there at all.
-const PULLS_FAIL_FOR_GOOD: u32 = 1000;
 
 /// One fault.
 #[derive(Clone, Debug, PartialEq)]
@@ -109,12 +126,29 @@ pub enum RequestFault {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum TimedFault {
-    Crash { back: u64 },
-    WatchDrop(KindName, Millis),
+    Crash {
+        back: u64,
+    },
+    /// The watch of a kind, by its number.
+    WatchDrop(usize, Millis),
     EngineKill(usize),
     PowerLoss(usize, Millis),
     KubeadmFails(usize),
     PullFails(usize),
+    TaskKill,
+    MigrationFails,
+    RancherAway(Millis),
+}
+
+/// What a swarm may be about.
+#[derive(Clone, Copy, Debug)]
+pub struct Field {
+    pub classes: &'static [Class],
+    pub machines: usize,
+    /// Kinds that are watched.
+    pub kinds: usize,
+    /// It becomes calm after so long at the latest.
+    pub longest: Millis,
 }
 
 /// All that goes wrong in a run.
@@ -142,23 +176,23 @@ impl Plan {
     }
 
     /// The swarm: about half of the classes, each with a rate of its own.
-    pub fn swarm(rng: &mut fastrand::Rng, allowed: &dyn Fn(Class) -> bool, machines: usize) -> Self {
+    pub fn swarm(rng: &mut fastrand::Rng, allowed: &dyn Fn(Class) -> bool, field: &Field) -> Self {
         let mut plan = Self::none();
-        plan.calm_at = rng.u64(2 * MINUTE..=90 * MINUTE);
+        plan.calm_at = rng.u64(2 * MINUTE..=field.longest);
         let none_at_all = rng.u8(0..16) == 0;
-        for class in Class::ALL {
+        for class in field.classes.iter().copied() {
             // Drawn for every class, so that switching one off leaves the others as they were.
             let mut own = fastrand::Rng::with_seed(rng.u64(..));
             let on = own.bool() && !none_at_all;
             if on && allowed(class) {
-                plan.add(class, &mut own, machines);
+                plan.add(class, &mut own, field);
             }
         }
         plan
     }
 
-    fn add(&mut self, class: Class, rng: &mut fastrand::Rng, machines: usize) {
-        let calm_at = self.calm_at;
+    fn add(&mut self, class: Class, rng: &mut fastrand::Rng, field: &Field) {
+        let (calm_at, machines) = (self.calm_at, field.machines);
         match class {
             Class::Lag => self.lag = [200, 2 * SECOND, 10 * SECOND, MINUTE][rng.usize(0..4)],
             Class::Latency => self.latency = [200, SECOND, 8 * SECOND][rng.usize(0..3)],
@@ -191,7 +225,7 @@ impl Plan {
             }),
             Class::ReplyLost => self.requests(class, rng, |_| RequestFault::ReplyLost),
             Class::WatchDrop => self.timed(class, rng, 12, |rng| {
-                TimedFault::WatchDrop(KindName::ALL[rng.usize(0..9)], rng.u64(SECOND..3 * MINUTE))
+                TimedFault::WatchDrop(rng.usize(0..field.kinds), rng.u64(SECOND..3 * MINUTE))
             }),
             Class::EngineKill => self.timed(class, rng, 20, |rng| TimedFault::EngineKill(rng.usize(0..machines))),
             Class::Reboot => self.timed(class, rng, 4, |rng| {
@@ -199,6 +233,11 @@ impl Plan {
             }),
             Class::KubeadmFails => self.timed(class, rng, 3, |rng| TimedFault::KubeadmFails(rng.usize(0..machines))),
             Class::PullFails => self.timed(class, rng, 4, |rng| TimedFault::PullFails(rng.usize(0..machines))),
+            Class::TaskKill => self.timed(class, rng, 8, |_| TimedFault::TaskKill),
+            Class::MigrationFails => self.timed(class, rng, 2, |_| TimedFault::MigrationFails),
+            Class::RancherAway => self.timed(class, rng, 3, |rng| {
+                TimedFault::RancherAway(rng.u64(SECOND..20 * MINUTE))
+            }),
         }
     }
 
@@ -227,136 +266,24 @@ impl Plan {
         }
     }
 
-    /// The faults of requests by their number; the first in the list counts where one has several.
-    pub fn of_requests(&self) -> BTreeMap<usize, RequestFault> {
-        let mut faults = BTreeMap::new();
-        for (_, fault) in &self.faults {
-            if let Fault::Request(number, fault) = fault {
-                faults.entry(*number).or_insert(*fault);
-            }
-        }
-        faults
-    }
-}
-
-impl World {
-    pub(super) fn fault(&mut self, index: usize) {
-        if self.calm {
-            return;
-        }
-        let Some((_, Fault::At(_, fault))) = self.plan.faults.get(index).cloned() else {
-            return;
-        };
-        if self.trace.is_some() {
-            self.say(&format!("fault     {fault:?}"));
-        }
-        match fault {
-            TimedFault::Crash { back } => self.crash_operator(0, back),
-            TimedFault::WatchDrop(kind, time) => {
-                let until = self.now + time;
-                for operator in &mut self.operators {
-                    operator.hold_watch(kind, until);
-                }
-            }
-            TimedFault::EngineKill(machine) => {
-                let operations = self.rng.u64(1..12);
-                if let Some(name) = self.machine_name(machine)
-                    && let Some(machine) = self.machines.get_mut(&name)
-                {
-                    machine.kill_engine(operations);
-                }
-            }
-            TimedFault::PowerLoss(machine, time) => {
-                if let Some(name) = self.machine_name(machine)
-                    && self.may_lose_power(&name)
-                {
-                    self.lose_power(&name, Some(time));
-                }
-            }
-            TimedFault::KubeadmFails(machine) => {
-                if let Some(name) = self.machine_name(machine)
-                    && let Some(machine) = self.machines.get_mut(&name)
-                {
-                    machine.fail_kubeadm(1);
-                }
-            }
-            TimedFault::PullFails(machine) => {
-                if let Some(name) = self.machine_name(machine)
-                    && let Some(machine) = self.machines.get_mut(&name)
-                {
-                    machine.pull_fails = 3;
-                }
-            }
+    /// Without some faults, and with the crash that was asked for.
+    pub fn as_asked(&mut self, left_out: &BTreeSet<usize>, crash: Option<(usize, u64)>) {
+        let mut index = 0;
+        self.faults.retain(|_| {
+            index += 1;
+            !left_out.contains(&(index - 1))
+        });
+        if let Some((request, back)) = crash {
+            let fault = Fault::Request(request, RequestFault::CrashAfter { back });
+            self.faults.push((Class::Crash, fault));
         }
     }
 
-    fn machine_name(&self, index: usize) -> Option<NodeName> {
-        self.machines.keys().nth(index).cloned()
-    }
-
-    /// A second control plane that goes while one is away would end the cluster, whoever upgrades it: that teaches nothing.
-    fn may_lose_power(&self, name: &NodeName) -> bool {
-        let Some(machine) = self.machines.get(name) else {
-            return false;
-        };
-        if !machine.control_plane {
-            return true;
-        }
-        let members = self.machines.values().filter(|machine| machine.control_plane);
-        let (mut all, mut up) = (0, 0);
-        for member in members {
-            all += 1;
-            up += usize::from(member.facts.serves(Component::Etcd));
-        }
-        up > all / 2 + 1
-    }
-
-    /// Takes the power from a machine, for a time or for ever.
-    pub fn lose_power(&mut self, name: &NodeName, back_after: Option<Millis>) {
-        let Some(machine) = self.machines.get_mut(name) else {
-            return;
-        };
-        if !machine.facts.powered {
-            return;
-        }
-        let before = machine.facts.clone();
-        machine.lose_power();
-        let epoch = machine.epoch;
-        self.containers_die(name);
-        self.rules.power_lost(name);
-        self.machine_moved(name, &before);
-        if let Some(after) = back_after {
-            self.later(after, Event::Boot(name.clone(), epoch));
-        }
-    }
-
-    pub(super) fn boot(&mut self, name: &NodeName, epoch: u32) {
-        let now = self.now;
-        let Some(machine) = self.machines.get_mut(name) else {
-            return;
-        };
-        if machine.facts.powered || machine.epoch != epoch {
-            return;
-        }
-        let before = machine.facts.clone();
-        machine.boot(now);
-        self.told.remove(name);
-        self.machine_moved(name, &before);
-        self.wake(name, now + 3 * SECOND);
-    }
-
-    /// Faults and people end: the rest must come right by itself.
-    pub(super) fn becomes_calm(&mut self) {
-        self.calm = true;
-        self.say("calm");
-        self.plan.lag = self.plan.lag.min(200);
-        self.plan.latency = self.plan.latency.min(20);
-        for machine in self.machines.values_mut() {
-            // What a scenario broke for good stays broken.
-            if machine.pull_fails < PULLS_FAIL_FOR_GOOD {
-                machine.pull_fails = 0;
-            }
-        }
-        self.calm_operators();
+    /// The fault of a request, where it has one.
+    pub fn of_request(&self, request: usize) -> Option<RequestFault> {
+        self.faults.iter().find_map(|(_, fault)| match fault {
+            Fault::Request(number, fault) if *number == request => Some(*fault),
+            _ => None,
+        })
     }
 }

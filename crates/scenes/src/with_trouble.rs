@@ -2,58 +2,10 @@
 
 use std::time::Duration;
 
-use afloat_core::hci::view::HciKind;
-use serde_json::{Value, json};
-
-use super::{Deed, End, HciScenario, Moment, Script};
-use crate::object::Kind;
+use super::people::{Deed, Moment};
+use super::script::{End, HciScenario, Script};
 
 const FAILED: Moment = Moment::Over;
-
-/// A pod on a node, and the budgets it is under; none of them lets it go.
-fn guarded(node: &str, budgets: &[&'static str]) -> Vec<Deed> {
-    let labels = json!({ "app": "db" });
-    let container = json!({ "name": "db", "image": "example.org/db" });
-    let pod = json!({
-        "metadata": { "name": "db-0", "labels": labels },
-        "spec": { "nodeName": node, "containers": [container] },
-    });
-    let ready = json!({ "type": "Ready", "status": "True" });
-    let mut deeds = vec![
-        Deed::Create(Kind::Pod, "default", pod),
-        Deed::ChangeStatus(
-            Kind::Pod,
-            "default",
-            "db-0",
-            json!({ "phase": "Running", "conditions": [ready] }),
-        ),
-    ];
-    for budget in budgets {
-        let body = json!({
-            "metadata": { "name": budget },
-            "spec": { "minAvailable": 1, "selector": { "matchLabels": labels } },
-        });
-        let counted = json!({
-            "disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1, "observedGeneration": 1,
-        });
-        deeds.push(Deed::Create(Kind::PodDisruptionBudget, "default", body));
-        deeds.push(Deed::ChangeStatus(
-            Kind::PodDisruptionBudget,
-            "default",
-            budget,
-            counted,
-        ));
-    }
-    deeds
-}
-
-fn unguard(budget: &'static str) -> Deed {
-    Deed::Delete(Kind::PodDisruptionBudget, "default", budget)
-}
-
-fn node_is_ready() -> Value {
-    json!({ "conditions": [{ "type": "Ready", "status": "True", "reason": "Kubelet" }] })
-}
 
 fn fails(job: &str, times: u32) -> Script {
     let job = job.to_owned();
@@ -81,20 +33,15 @@ fn boots_old(script: Script, times: u32) -> Script {
     })
 }
 
-fn chart_paused(paused: bool) -> Deed {
-    let spec = json!({ "spec": { "paused": paused } });
-    Deed::Change(Kind::Hci(HciKind::Chart), "fleet-local", "harvester", spec)
-}
-
 pub(super) const LIST: &[HciScenario] = &[
     HciScenario::new(
         "harvester-chart-paused",
         "a person had paused Harvester's chart: it is said, the person lets it go on and resumes",
         || {
             Script::small()
-                .laid(vec![chart_paused(true)])
+                .laid(vec![Deed::PauseChart(true)])
                 .says(&["managedchart fleet-local/harvester is paused, and not by this upgrade"])
-                .then(FAILED, 10, vec![chart_paused(false), Deed::resume()])
+                .then(FAILED, 10, vec![Deed::PauseChart(false), Deed::resume()])
         },
     ),
     HciScenario::new(
@@ -103,9 +50,12 @@ pub(super) const LIST: &[HciScenario] = &[
         || {
             let mut script = Script::new(3, 0);
             script.ground.not_ready.push("node-3");
-            let mended = Deed::ChangeStatus(Kind::Node, "", "node-3", node_is_ready());
             script
-                .then(Moment::Condition("PreflightPassed", "False"), 30, vec![mended])
+                .then(
+                    Moment::Condition("PreflightPassed", "False"),
+                    30,
+                    vec![Deed::ReportReady("node-3")],
+                )
                 .says(&["node/node-3: is not Ready"])
         },
     ),
@@ -113,13 +63,8 @@ pub(super) const LIST: &[HciScenario] = &[
         "harvester-findings",
         "a cordoned node, a backup under way and a paused cluster: all of it is said at once, and nothing is changed",
         || {
-            let cordoned = Deed::Change(Kind::Node, "", "node-2", json!({ "spec": { "unschedulable": true } }));
-            let backup = json!({ "metadata": { "name": "nightly" }, "spec": { "type": "backup" } });
-            let backup = Deed::Create(Kind::Hci(HciKind::Backup), "default", backup);
-            let paused = json!({ "spec": { "paused": true } });
-            let paused = Deed::Change(Kind::Hci(HciKind::CapiCluster), "fleet-local", "local", paused);
             Script::small()
-                .laid(vec![cordoned, backup, paused])
+                .laid(vec![Deed::Cordon("node-2"), Deed::BeginBackup, Deed::PauseCluster])
                 .says(&[
                     "node/node-2: is cordoned",
                     "a backup is under way",
@@ -143,13 +88,12 @@ pub(super) const LIST: &[HciScenario] = &[
         || {
             let mut script = Script::new(3, 0);
             script.upgraded = Some(vec!["node-1", "node-2"]);
-            let gone = vec![
-                Deed::Delete(Kind::Hci(HciKind::Machine), "fleet-local", "custom-node-3"),
-                Deed::Delete(Kind::Hci(HciKind::Plan), "fleet-local", "custom-node-3-machine-plan"),
-                Deed::Delete(Kind::Node, "", "node-3"),
-            ];
             script
-                .then(Moment::Node("node-1", "Pre-drained"), 1, gone)
+                .then(
+                    Moment::Node("node-1", "Pre-drained"),
+                    1,
+                    vec![Deed::RemoveNode("node-3")],
+                )
                 .says(&["node node-3 is gone; the upgrade goes on without it"])
         },
     ),
@@ -238,7 +182,7 @@ pub(super) const LIST: &[HciScenario] = &[
         "a virtual machine that never moves is stopped by a person, who then resumes",
         || {
             refuses_to_move(u32::MAX)
-                .then(FAILED, 10, vec![Deed::stop("vm-01")])
+                .then(FAILED, 10, vec![Deed::StopVm("vm-01")])
                 .then(FAILED, 10, vec![Deed::resume()])
                 .says(&["default/vm-01 does not leave"])
                 .leaves_off("vm-01")
@@ -249,8 +193,8 @@ pub(super) const LIST: &[HciScenario] = &[
         "a pod under a budget of minAvailable 1 keeps Rancher from draining node-1 until a person removes the budget",
         || {
             Script::small()
-                .laid(guarded("node-1", &["db"]))
-                .then(Moment::Node("node-1", "Pre-drained"), 30, vec![unguard("db")])
+                .laid(vec![Deed::Guard("node-1", &["db"])])
+                .then(Moment::Node("node-1", "Pre-drained"), 30, vec![Deed::Unguard("db")])
                 .says(&["pod default/db-0 cannot be evicted: pdb/default/db allows no disruption"])
         },
     ),
@@ -259,11 +203,11 @@ pub(super) const LIST: &[HciScenario] = &[
         "a pod under two budgets, which the eviction API refuses for ever",
         || {
             Script::small()
-                .laid(guarded("node-1", &["db", "db-too"]))
+                .laid(vec![Deed::Guard("node-1", &["db", "db-too"])])
                 .then(
                     Moment::Node("node-1", "Pre-drained"),
                     30,
-                    vec![unguard("db"), unguard("db-too")],
+                    vec![Deed::Unguard("db"), Deed::Unguard("db-too")],
                 )
                 .says(&["it is under pdb/default/db and pdb/default/db-too"])
         },

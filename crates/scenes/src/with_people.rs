@@ -1,34 +1,11 @@
 //! Scenarios in which people take part: they pause, move machines by hand, abort, ask for a second upgrade.
 
-use afloat_core::hci::view::HciKind;
 use serde_json::json;
 
-use super::{Deed, End, HciScenario, Moment, Script};
-use crate::hci::ground::SYSTEM;
-use crate::object::Kind;
+use super::people::{Deed, Moment};
+use super::script::{End, HciScenario, Script};
 
 const PAUSED: &str = "Node-upgrade paused";
-/// A second Upgrade beside the one that runs.
-const SECOND: &str = "hvst-upgrade-second";
-
-fn second() -> Deed {
-    let body = json!({ "metadata": { "name": SECOND }, "spec": { "version": "v1.7.0", "logEnabled": false } });
-    Deed::Create(Kind::Hci(HciKind::Upgrade), SYSTEM, body)
-}
-
-/// Harvester's own controller, as far as it can be seen.
-fn own_controller() -> Deed {
-    let labels = json!({ "app": "harvester" });
-    let container = json!({ "name": "harvester", "image": "example.org/harvester" });
-    let body = json!({
-        "metadata": { "name": "harvester" },
-        "spec": {
-            "replicas": 1, "selector": { "matchLabels": labels },
-            "template": { "metadata": { "labels": labels }, "spec": { "containers": [container] } },
-        },
-    });
-    Deed::Create(Kind::Deployment, SYSTEM, body)
-}
 
 pub(super) const LIST: &[HciScenario] = &[
     HciScenario::new(
@@ -54,10 +31,10 @@ pub(super) const LIST: &[HciScenario] = &[
                 .then(
                     Moment::Node("node-1", PAUSED),
                     10,
-                    vec![Deed::migrate("vm-01"), Deed::stop("vm-04")],
+                    vec![Deed::MigrateVm("vm-01"), Deed::StopVm("vm-04")],
                 )
-                .then(Moment::Node("node-1", PAUSED), 20, vec![Deed::unpause("node-1")])
-                .then(Moment::Node("node-3", PAUSED), 30, vec![Deed::unpause("node-3")])
+                .then(Moment::Node("node-1", PAUSED), 20, vec![Deed::Unpause("node-1")])
+                .then(Moment::Node("node-3", PAUSED), 30, vec![Deed::Unpause("node-3")])
                 .leaves_off("vm-04")
         },
     ),
@@ -67,9 +44,9 @@ pub(super) const LIST: &[HciScenario] = &[
         || {
             Script::small()
                 .pausing(&[])
-                .then(Moment::Node("node-1", PAUSED), 5, vec![Deed::unpause("node-1")])
-                .then(Moment::Node("node-2", PAUSED), 5, vec![Deed::unpause("node-2")])
-                .then(Moment::Node("node-3", PAUSED), 5, vec![Deed::unpause("node-3")])
+                .then(Moment::Node("node-1", PAUSED), 5, vec![Deed::Unpause("node-1")])
+                .then(Moment::Node("node-2", PAUSED), 5, vec![Deed::Unpause("node-2")])
+                .then(Moment::Node("node-3", PAUSED), 5, vec![Deed::Unpause("node-3")])
         },
     ),
     HciScenario::new(
@@ -134,10 +111,9 @@ pub(super) const LIST: &[HciScenario] = &[
         "harvester-second-upgrade",
         "a second Upgrade is asked for while one is under way, and refused",
         || {
-            let gone = Deed::Delete(Kind::Hci(HciKind::Upgrade), SYSTEM, SECOND);
             Script::small()
-                .then(Moment::Phase("PreparingNodes"), 1, vec![second()])
-                .then(Moment::Node("node-1", "Pre-drained"), 1, vec![gone])
+                .then(Moment::Phase("PreparingNodes"), 1, vec![Deed::AskOnceMore])
+                .then(Moment::Node("node-1", "Pre-drained"), 1, vec![Deed::DeleteSecond])
                 .says(&["is under way"])
         },
     ),
@@ -145,11 +121,9 @@ pub(super) const LIST: &[HciScenario] = &[
         "harvester-own-controller",
         "Harvester's own upgrade controller runs: nothing is touched until a person says that it leaves upgrades alone",
         || {
-            let off = json!({ "metadata": { "annotations": { "afloat.dev/harvester-upgrades": "off" } } });
-            let off = Deed::Change(Kind::Deployment, SYSTEM, "harvester", off);
             Script::small()
-                .laid(vec![own_controller()])
-                .then(Moment::Asked, 30, vec![off])
+                .laid(vec![Deed::RunOwnController])
+                .then(Moment::Asked, 30, vec![Deed::LeaveUpgrades])
                 .says(&["runs Harvester's own upgrade controller"])
         },
     ),
@@ -157,14 +131,13 @@ pub(super) const LIST: &[HciScenario] = &[
         "harvester-job-deleted",
         "a person deletes the Job that empties node-1, and another takes its taint away",
         || {
-            let untaint = Deed::Change(Kind::Node, "", "node-2", json!({ "spec": { "taints": null } }));
             Script::small()
                 .then(
                     Moment::Node("node-1", "Pre-draining"),
                     0,
                     vec![Deed::DeleteJob("pre-drain-node-1")],
                 )
-                .then(Moment::Node("node-2", "Pre-draining"), 1, vec![untaint])
+                .then(Moment::Node("node-2", "Pre-draining"), 1, vec![Deed::Untaint("node-2")])
         },
     ),
     HciScenario::new(
@@ -174,7 +147,7 @@ pub(super) const LIST: &[HciScenario] = &[
             Script::small()
                 .setting("restoreVM", json!(false))
                 .pausing(&["node-3"])
-                .then(Moment::Node("node-3", PAUSED), 1, vec![Deed::unpause("node-3")])
+                .then(Moment::Node("node-3", PAUSED), 1, vec![Deed::Unpause("node-3")])
                 .says(&["default/vm-10"])
                 .leaves_off("vm-10")
         },

@@ -1,9 +1,4 @@
-//! The named clusters of the HCI world: each with what is on it, what goes wrong, what people do, and how it must end. The lists are in
-//! the modules here; that each ends as it says is tried in `crates/trials`.
-
-mod deleted;
-mod people;
-mod trouble;
+//! A scenario in full, and the list of them. That each ends as it says is tried in `crates/trials`, and by seed in `crates/seeds`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +8,8 @@ use serde_json::{Value, json};
 
 use super::ground::{Binding, Ground};
 use super::people::{Act, Deed, Moment};
-use super::{PowerCut, Trouble};
+use super::trouble::{PowerCut, Trouble};
+use super::{deleted, with_people, with_trouble};
 
 /// How an upgrade must end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +43,7 @@ pub struct Script {
 
 impl Script {
     /// Nodes with virtual machines of which every tenth cannot move, upgraded without a person's help.
-    fn new(nodes: u32, vms: u32) -> Self {
+    pub(super) fn new(nodes: u32, vms: u32) -> Self {
         let mut ground = Ground::new(nodes, vms);
         ground.upgrade_config = Some(json!({
             "imagePreloadOption": { "strategy": { "type": "sequential" } }, "restoreVM": true, "logReadyTimeout": "5",
@@ -73,11 +69,11 @@ impl Script {
     }
 
     /// Three nodes with a few virtual machines, as most scenarios have.
-    fn small() -> Self {
+    pub(super) fn small() -> Self {
         Self::new(3, 10)
     }
 
-    fn setting(mut self, key: &str, value: Value) -> Self {
+    pub(super) fn setting(mut self, key: &str, value: Value) -> Self {
         if let Some(config) = &mut self.ground.upgrade_config {
             config[key] = value;
         }
@@ -85,7 +81,7 @@ impl Script {
     }
 
     /// Nodes pause before their turn; all of them where none is named.
-    fn pausing(self, nodes: &[&str]) -> Self {
+    pub(super) fn pausing(self, nodes: &[&str]) -> Self {
         let mut strategy = json!({ "mode": "manual" });
         if !nodes.is_empty() {
             strategy["pauseNodes"] = json!(nodes);
@@ -93,17 +89,17 @@ impl Script {
         self.setting("nodeUpgradeOption", json!({ "strategy": strategy }))
     }
 
-    fn with(mut self, change: impl FnOnce(&mut Trouble)) -> Self {
+    pub(super) fn with(mut self, change: impl FnOnce(&mut Trouble)) -> Self {
         change(&mut self.trouble);
         self
     }
 
-    fn laid(mut self, more: Vec<Deed>) -> Self {
+    pub(super) fn laid(mut self, more: Vec<Deed>) -> Self {
         self.ground.more.extend(more);
         self
     }
 
-    fn binds(mut self, vm: &str, bound: Binding) -> Self {
+    pub(super) fn binds(mut self, vm: &str, bound: Binding) -> Self {
         for shape in self.ground.vms.iter_mut().filter(|shape| shape.name == vm) {
             shape.bound = Some(bound);
         }
@@ -111,14 +107,14 @@ impl Script {
     }
 
     /// Somebody does something so many minutes after a moment.
-    fn then(mut self, when: Moment, minutes: u64, what: Vec<Deed>) -> Self {
+    pub(super) fn then(mut self, when: Moment, minutes: u64, what: Vec<Deed>) -> Self {
         let after = Duration::from_mins(minutes);
         self.people.push(Act { when, after, what });
         self
     }
 
     /// A machine is without power for so many minutes, so many minutes after a moment.
-    fn power_cut(mut self, node: &str, when: Moment, minutes: u64, away: u64) -> Self {
+    pub(super) fn power_cut(mut self, node: &str, when: Moment, minutes: u64, away: u64) -> Self {
         self.trouble.machines.power_cuts.push(PowerCut {
             node: node.to_owned(),
             when,
@@ -128,18 +124,18 @@ impl Script {
         self
     }
 
-    fn says(mut self, words: &[&'static str]) -> Self {
+    pub(super) fn says(mut self, words: &[&'static str]) -> Self {
         self.says.extend(words);
         self
     }
 
-    fn ends(mut self, end: End, upgraded: &[&'static str]) -> Self {
+    pub(super) fn ends(mut self, end: End, upgraded: &[&'static str]) -> Self {
         self.end = end;
         self.upgraded = Some(upgraded.to_vec());
         self
     }
 
-    fn leaves_off(mut self, vm: &'static str) -> Self {
+    pub(super) fn leaves_off(mut self, vm: &'static str) -> Self {
         self.off.push(vm);
         self
     }
@@ -168,12 +164,12 @@ impl PartialEq for HciScenario {
 impl Eq for HciScenario {}
 
 impl HciScenario {
-    const fn new(name: &'static str, summary: &'static str, make: fn() -> Script) -> Self {
+    pub(super) const fn new(name: &'static str, summary: &'static str, make: fn() -> Script) -> Self {
         Self { name, summary, make }
     }
 
     pub fn all() -> impl Iterator<Item = Self> {
-        let lists = [PLAIN, people::LIST, trouble::LIST, deleted::LIST];
+        let lists = [PLAIN, with_people::LIST, with_trouble::LIST, deleted::LIST];
         lists.into_iter().flatten().copied()
     }
 

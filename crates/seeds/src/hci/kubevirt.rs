@@ -1,0 +1,198 @@
+//! KubeVirt: virtual machines that are to run do, somewhere they may; those that are to be off stop; migrations move them, or fail. A
+//! machine whose node goes away under it is lost, and says so.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use afloat_api::annotations::KUBEVIRT_DRAIN_TAINT;
+use afloat_core::hci::view::{HciKind, HciObject, Migration, Seen, Vm, Vmi};
+use afloat_core::view::{Key, Node, NodeName};
+use afloat_scenes::{Binding, VmShape};
+
+use super::world::{Look, World};
+use crate::store::Writer;
+use crate::time::{Millis, SECOND, second};
+
+/// How long a guest takes to shut down, and a migration to copy its memory.
+const SHUTDOWN: Millis = 20 * SECOND;
+const COPY: Millis = 40 * SECOND;
+/// How long what has no place to go waits before it looks again.
+const PENDING: Millis = 10 * SECOND;
+const HOSTNAME: &str = "kubernetes.io/hostname";
+
+/// A running virtual machine on a node.
+pub fn instance(shape: Option<&VmShape>, node: &NodeName) -> Vmi {
+    let bound = shape.and_then(|shape| shape.bound);
+    let selected = shape.filter(|_| bound == Some(Binding::Selector));
+    let container_disk = bound == Some(Binding::ContainerDisk);
+    Vmi {
+        phase: Arc::from("Running"),
+        node: Some(node.clone()),
+        node_selector: selected
+            .map(|shape| (Arc::from(HOSTNAME), Arc::from(shape.node.as_str())))
+            .into_iter()
+            .collect::<BTreeMap<_, _>>(),
+        host_devices: bound == Some(Binding::HostDevice),
+        not_migratable: container_disk
+            .then(|| Arc::from("cannot migrate VMI: its container disk is on its node alone")),
+        ..Vmi::default()
+    }
+}
+
+impl World {
+    pub(super) fn vm(&mut self, key: &Key) {
+        let Some(vm) = self.store.hci.vms.get(key).cloned() else {
+            return;
+        };
+        let running = self.store.hci.vmis.contains_key(key);
+        let stopping = (Look::Vm(key.clone()), 0);
+        let word = match (!vm.run.is_off(), running) {
+            (true, true) => {
+                self.forget(&stopping);
+                "Running"
+            }
+            (false, false) => "Stopped",
+            (false, true) => {
+                if self.takes(&stopping, SHUTDOWN) {
+                    self.remove(Writer::KubeVirt, "stop", HciKind::Vmi, key);
+                    "Stopped"
+                } else {
+                    "Stopping"
+                }
+            }
+            (true, false) => match self.place(key, None, None) {
+                Some(node) => {
+                    let vmi = instance(self.shapes.get(key), &node);
+                    self.make(Writer::KubeVirt, (&key.namespace, &key.name), vmi, HciObject::Vmi);
+                    "Running"
+                }
+                None => {
+                    self.look_at(self.now + PENDING, Look::Vm(key.clone()));
+                    "ErrorUnschedulable"
+                }
+            },
+        };
+        if *vm.status != *word {
+            self.change(Writer::KubeVirt, HciObject::Vm, &vm, |vm: &mut Vm| {
+                vm.status = Arc::from(word)
+            });
+        }
+    }
+
+    /// A machine whose node is not there any more is not either.
+    pub(super) fn vmi(&mut self, key: &Key) {
+        let Some(vmi) = self.store.hci.vmis.get(key).cloned() else {
+            return;
+        };
+        let node = vmi.node.as_ref().and_then(|node| self.node(node.as_str()));
+        if node.is_none_or(|node| !node.ready.ready) && &*vmi.phase == "Running" {
+            self.change(Writer::KubeVirt, HciObject::Vmi, &vmi, |vmi: &mut Vmi| {
+                vmi.phase = Arc::from("Failed");
+            });
+        }
+    }
+
+    pub(super) fn migration(&mut self, key: &Key) {
+        let Some(migration) = self.store.hci.migrations.get(key).cloned() else {
+            return;
+        };
+        if matches!(&*migration.phase, "Succeeded" | "Failed") {
+            return;
+        }
+        let vm = Key {
+            namespace: Arc::clone(&key.namespace),
+            name: Arc::clone(&migration.vmi),
+        };
+        let Some(vmi) = self.store.hci.vmis.get(&vm).cloned() else {
+            return self.end_migration(&migration, Some("the virtual machine is gone"));
+        };
+        let Some(target) = self.destinations.get(&migration.target.uid).cloned() else {
+            return self.begin_migration(&migration, &vm, vmi.node.as_ref());
+        };
+        if !self.takes(&(Look::Migration(key.clone()), 0), COPY) {
+            return;
+        }
+        let failing = self.script.trouble.failing_migrations.get_mut(&vm.to_string());
+        let by_trouble = failing.filter(|left| **left > 0).map(|left| *left -= 1).is_some();
+        let by_chance = !by_trouble && self.failing_migrations > 0;
+        if by_trouble || by_chance {
+            self.failing_migrations -= u32::from(by_chance);
+            return self.end_migration(&migration, Some("the guest writes faster than it can be copied"));
+        }
+        self.change(Writer::KubeVirt, HciObject::Vmi, &vmi, |vmi: &mut Vmi| {
+            vmi.node = Some(target)
+        });
+        self.end_migration(&migration, None);
+    }
+
+    fn begin_migration(&mut self, migration: &Arc<Seen<Migration>>, vm: &Key, from: Option<&NodeName>) {
+        match self.place(vm, from, migration.to.as_ref()) {
+            Some(target) => {
+                self.destinations.insert(migration.target.uid.clone(), target);
+                let from = from.cloned();
+                self.change(
+                    Writer::KubeVirt,
+                    HciObject::Migration,
+                    migration,
+                    |migration: &mut Migration| {
+                        migration.phase = Arc::from("Running");
+                        migration.source = from;
+                    },
+                );
+            }
+            None if migration.phase.is_empty() => {
+                self.change(
+                    Writer::KubeVirt,
+                    HciObject::Migration,
+                    migration,
+                    |migration: &mut Migration| {
+                        migration.phase = Arc::from("Pending");
+                    },
+                );
+            }
+            None => self.look_at(self.now + PENDING, Look::Migration(migration.target.key.clone())),
+        }
+    }
+
+    fn end_migration(&mut self, migration: &Arc<Seen<Migration>>, why: Option<&str>) {
+        let ended = second(self.now);
+        self.change(
+            Writer::KubeVirt,
+            HciObject::Migration,
+            migration,
+            |migration: &mut Migration| {
+                migration.phase = Arc::from(if why.is_some() { "Failed" } else { "Succeeded" });
+                migration.message = why.map(Arc::from);
+                migration.ended_at = Some(ended);
+            },
+        );
+    }
+
+    /// Where a machine may go, other than where it is: in service, not tainted, and the least crowded. Of two the one that was upgraded
+    /// is preferred, or a machine would move twice.
+    fn place(&self, vm: &Key, from: Option<&NodeName>, only: Option<&NodeName>) -> Option<NodeName> {
+        let shape = self.shapes.get(vm);
+        let selected = shape.filter(|shape| shape.bound == Some(Binding::Selector));
+        let takes = |node: &&Arc<Node>| {
+            let tainted = node.taints.iter().any(|taint| &*taint.key == KUBEVIRT_DRAIN_TAINT);
+            only.is_none_or(|only| *only == node.name)
+                && Some(&node.name) != from
+                && node.available()
+                && !tainted
+                && selected.is_none_or(|shape| shape.node == node.name.as_str())
+        };
+        let crowd = |node: &Node| {
+            let there = self.store.hci.vmis.values();
+            there.filter(|vmi| vmi.node.as_ref() == Some(&node.name)).count()
+        };
+        let best = self.store.base.nodes.values().filter(takes).max_by_key(|node| {
+            (
+                Arc::clone(&node.os_image),
+                Reverse(crowd(node)),
+                Reverse(node.name.clone()),
+            )
+        });
+        best.map(|node| node.name.clone())
+    }
+}

@@ -1,0 +1,143 @@
+//! One run of one seed: a scenario is laid, an upgrade is asked for, faults happen, then it becomes calm, and what is left must come to the
+//! end that the scenario names, and fall silent.
+
+use afloat_scenes::{End, HciScenario};
+
+use super::bugs::Bug;
+use super::operator::Replica;
+use super::store::Shelf;
+use super::world::World;
+use crate::faults::{Class, Field, Plan};
+use crate::suite::{Options, Outcome, Suite};
+use crate::time::{HOUR, MINUTE, Millis};
+
+/// Every upgrade has to be over within this after it became calm, with everything a scenario makes it wait for.
+const PATIENCE: Millis = 24 * HOUR;
+/// What is waited for without end is waited for at least so long.
+const ENDURES: Millis = 2 * HOUR;
+/// Until the last virtual machine runs again.
+const SETTLES: Millis = 10 * MINUTE;
+/// Nothing is written for so long then.
+const SILENCE: Millis = HOUR;
+/// How often it is looked whether the end has come.
+const STEP: Millis = MINUTE;
+const UPGRADE: &str = "hvst-upgrade-1";
+
+/// Harvester-like clusters.
+#[derive(Clone, Copy, Debug)]
+pub struct Hci;
+
+impl Suite for Hci {
+    type Scenario = HciScenario;
+    type Bug = Bug;
+    const FLAG: &'static str = "--hci";
+    const CLASSES: &'static [Class] = &Class::HCI;
+    const MEASURED: &'static str = "harvester-three-nodes";
+
+    fn scenarios() -> Vec<HciScenario> {
+        HciScenario::all().collect()
+    }
+
+    fn name(scenario: HciScenario) -> &'static str {
+        scenario.name()
+    }
+
+    fn summary(scenario: HciScenario) -> &'static str {
+        scenario.summary()
+    }
+
+    fn bugs() -> Vec<Bug> {
+        Bug::ALL.to_vec()
+    }
+
+    fn bug_word(bug: Bug) -> &'static str {
+        bug.word()
+    }
+
+    fn run(options: &Options<Self>) -> Outcome {
+        let mut world = prepare(options);
+        world.run(world.plan.calm_at);
+        come_to_an_end(&mut world);
+        if world.trace.is_some()
+            && let Some(broken) = world.rules.broken().cloned()
+        {
+            world.say(&format!("BROKEN         {broken}"));
+        }
+        Outcome {
+            broken: world.rules.broken().cloned(),
+            ends: vec![world.end_word()],
+            simulated: world.now,
+            events: world.events,
+            decisions: world.decisions,
+            requests: world.requests,
+            revision: world.store.revision(),
+            faults: std::mem::take(&mut world.plan.faults),
+            judged: world.rules.judged,
+            trace: world.trace.take(),
+        }
+    }
+}
+
+fn prepare(options: &Options<Hci>) -> World {
+    let mut rng = fastrand::Rng::with_seed(options.seed ^ 0x5eed_0001);
+    let mut script = options.scenario.describe();
+    let plain = options.clean && options.crash.is_none();
+    // What is said on the way may be missed by whoever was started again; what is said in the end may not.
+    if !plain && matches!(script.end, End::Succeeded | End::Gone) {
+        script.says.clear();
+    }
+    let stubborn = !script.trouble.failing_migrations.is_empty();
+    let machines = usize::try_from(script.ground.nodes).unwrap_or(1);
+    let mut world = World::new(rng.u64(..), script, Plan::none());
+    if options.trace {
+        world.trace = Some(String::new());
+    }
+    if plain {
+        world.heard = Some(std::collections::BTreeSet::new());
+    }
+    if !options.clean {
+        // A machine that refuses to move is tried three times: more that fail would be another scenario.
+        let fits = |class: Class| class != Class::MigrationFails || !stubborn;
+        let allowed = |class: Class| !options.without.contains(&class) && fits(class);
+        let field = Field {
+            classes: Hci::CLASSES,
+            machines,
+            kinds: Shelf::all().count(),
+            longest: 2 * HOUR,
+        };
+        world.plan = Plan::swarm(&mut rng, &allowed, &field);
+    }
+    world.plan.as_asked(&options.left_out, options.crash);
+    world.lay();
+    world.whole_at = world.store.revision();
+    world.replicas = vec![Replica::new(options.bug), Replica::new(options.bug)];
+    if world.plan.people {
+        world.invent_acts(&mut rng);
+    }
+    world.begin();
+    let annotations = world.script.annotations();
+    world.ask(UPGRADE, true, annotations);
+    world
+}
+
+/// Goes on until the end has come, or too long; then nobody may have anything to write any more.
+fn come_to_an_end(world: &mut World) {
+    let deadline = world.now + PATIENCE;
+    while world.rules.broken().is_none() && !world.has_ended() && world.now < deadline {
+        world.run(world.now + STEP);
+    }
+    if world.script.end == End::Waits {
+        world.run(world.now + ENDURES);
+    }
+    world.run(world.now + SETTLES);
+    if world.rules.broken().is_some() {
+        return;
+    }
+    world.check_end();
+    let writes = world.writes;
+    world.run(world.now + SILENCE);
+    let more = world.writes - writes;
+    world
+        .rules
+        .judge(12, more == 0, || format!("{more} writes after the end"));
+}
