@@ -13,7 +13,7 @@ use super::config::{self, ABORT};
 use super::rollout::{self, Ended};
 use super::turn::{Tri, Turn};
 use super::{image, nodes, report, task, waits};
-use crate::view::{Key, Node, NodeName, Target, WorkloadKind};
+use crate::view::{Key, Node, NodeName, Taint, Target, WorkloadKind};
 
 /// Charts that fleet has to leave alone while the manifests are applied.
 const CHARTS: [&str; 4] = [
@@ -113,21 +113,36 @@ fn unwind(turn: &mut Turn<'_>, node: &Node) {
         "",
         "put back before it was drained",
     );
-    untaint(turn, node);
+    // Before that is said: nobody would know any more that the taint is ours.
+    if let Some(action) = untainted(node) {
+        turn.first(action);
+    }
 }
 
 /// Lets virtual machines come to a node again.
 pub fn untaint(turn: &mut Turn<'_>, node: &Node) {
-    if node.taints.iter().any(|taint| &*taint.key == KUBEVIRT_DRAIN_TAINT) {
-        let keep = node
-            .taints
-            .iter()
-            .filter(|taint| &*taint.key != KUBEVIRT_DRAIN_TAINT)
-            .cloned()
-            .collect();
-        let node = node.target();
-        turn.then(HciAction::Untaint { node, keep });
+    if let Some(action) = untainted(node) {
+        turn.then(action);
     }
+}
+
+fn untainted(node: &Node) -> Option<HciAction> {
+    let is_ours = |taint: &Taint| &*taint.key == KUBEVIRT_DRAIN_TAINT;
+    let keep = node.taints.iter().filter(|taint| !is_ours(taint)).cloned().collect();
+    let node_target = node.target();
+    node.taints.iter().any(is_ours).then_some(HciAction::Untaint {
+        node: node_target,
+        keep,
+    })
+}
+
+/// Whether this upgrade has emptied a node, or begun to: the Job that did may be gone, by a person's hand or because it was in vain.
+fn has_emptied(turn: &Turn<'_>, node: &Node) -> bool {
+    let emptying = [JobKind::PreDrain, JobKind::SingleNodeUpgrade];
+    let has_job = emptying.iter().any(|kind| turn.job(*kind, Some(&node.name)).is_some());
+    let prepared = turn.condition(Is::NodesPrepared) == Some(Tri::True);
+    let state = turn.node_state(node.name.as_str());
+    has_job || state.is_some_and(|state| state > State::Paused && (state != State::Failed || prepared))
 }
 
 /// How far an upgrade came. A node that failed was drained if Rancher was answered about it.
@@ -146,7 +161,7 @@ pub fn how_far(turn: &Turn<'_>) -> Ended {
 }
 
 /// Rancher was told that it may drain a node.
-fn answered(turn: &Turn<'_>, node: &str) -> bool {
+pub fn answered(turn: &Turn<'_>, node: &str) -> bool {
     let plan = turn.view.hci.plan_of(&NodeName::from(node));
     plan.is_some_and(|plan| plan.pre_hook.is_some() && plan.pre_hook == plan.pre_drain)
 }
@@ -278,8 +293,7 @@ fn tidy(turn: &mut Turn<'_>) -> bool {
                 });
             }
         }
-        let emptied = [JobKind::PreDrain, JobKind::SingleNodeUpgrade];
-        if emptied.iter().any(|kind| turn.job(*kind, Some(&node.name)).is_some()) {
+        if has_emptied(turn, node) {
             untaint(turn, node);
         }
     }

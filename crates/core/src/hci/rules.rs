@@ -118,6 +118,15 @@ fn recorded(view: &View, upgrade: &Key, node: &NodeName) -> Result<(), Violation
     }
 }
 
+/// The work was seen to be done, and that was written down: its Job may be gone since.
+fn is_on_record(upgrade: &Upgrade, node: &NodeName, hook: Hook) -> bool {
+    let state = state(upgrade, node.as_str());
+    match hook {
+        Hook::PreDrain => state.is_some_and(|state| (State::PreDrained..=State::Succeeded).contains(&state)),
+        Hook::PostDrain => state == Some(State::Succeeded),
+    }
+}
+
 /// Rule 5: Rancher is answered only after the work before or after the drain was done for this upgrade.
 fn answer(view: &View, secret: &Target, hook: Hook) -> Result<(), Violation> {
     let Some(plan) = view.hci.plans.get(&secret.key) else {
@@ -141,7 +150,8 @@ fn answer(view: &View, secret: &Target, hook: Hook) -> Result<(), Violation> {
     let done = view.hci.upgrades.values().any(|upgrade| {
         let name = kind.name(&upgrade.target.key.name, Some(&node));
         let job = view.hci.jobs.get(&Key::new(harvester::NAMESPACE, &name));
-        job.is_some_and(|job| job.complete && job.upgrade_uid.as_ref() == Some(&upgrade.target.uid))
+        let ended = job.is_some_and(|job| job.complete && job.upgrade_uid.as_ref() == Some(&upgrade.target.uid));
+        ended || is_on_record(upgrade, &node, hook)
     });
     if done && hook == Hook::PreDrain && !vms::left(view, &node) {
         broken(3, format!("{node} would be drained with virtual machines on it"))

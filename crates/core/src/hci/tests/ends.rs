@@ -1,7 +1,9 @@
 //! The ways an upgrade ends before its target: deleted or aborted, in every state of a node.
 
 use super::world::World;
+use crate::action::Action;
 use crate::hci::action::JobKind;
+use crate::hci::view::HciKind;
 
 /// Brings node-1 into a state.
 fn in_state(state: &str) -> World {
@@ -193,4 +195,57 @@ fn a_crash_after_any_write_leads_to_the_same_end() {
     world.clean_up();
     assert_eq!(world.condition("Completed").0, "True");
     world.assert_nothing_left();
+}
+
+/// Somebody has deleted a Job that had done its work.
+fn lose(world: &mut World, kind: JobKind) {
+    let key = World::job_key(kind, Some("node-1"));
+    assert!(world.view.hci.remove(HciKind::Job, &key));
+}
+
+#[test]
+fn a_taint_goes_in_the_end_also_where_the_job_that_put_it_there_is_gone() {
+    let mut world = in_state("Waiting Reboot");
+    world.taint("node-1");
+    lose(&mut world, JobKind::PreDrain);
+    world.pass(61);
+    world.settle();
+    assert_eq!(world.state("node-1"), "Failed", "it has booted the old system");
+    assert!(world.node("node-1").taints.is_empty());
+}
+
+#[test]
+fn a_node_that_is_put_back_has_its_taint_taken_before_it_is_forgotten_whose_that_is() {
+    let mut world = in_state("Pre-draining");
+    world.delete();
+    let decision = world.decide();
+    let names: Vec<&str> = decision.actions.iter().map(Action::name).collect();
+    let place = |name: &str| names.iter().position(|other| *other == name);
+    assert!(place("untaint").is_some(), "{names:?}");
+    assert!(place("untaint") < place("write-hci-upgrade"), "{names:?}");
+}
+
+#[test]
+fn a_node_that_rancher_drains_is_finished_also_where_somebody_with_old_news_said_that_it_is_being_emptied() {
+    let mut world = in_state("Pre-drained");
+    lose(&mut world, JobKind::PreDrain);
+    world.change_upgrade(|upgrade| {
+        let statuses = &mut upgrade.status.get_or_insert_default().node_statuses;
+        "Pre-draining".clone_into(&mut statuses.get_mut("node-1").unwrap().state);
+    });
+    world.settle();
+    assert_eq!(world.state("node-1"), "Pre-drained");
+    assert!(!world.has_job(JobKind::PreDrain, Some("node-1")));
+    finish(&mut world);
+    assert_eq!(world.state("node-1"), "Succeeded");
+}
+
+#[test]
+fn rancher_is_answered_about_a_node_that_is_done_also_where_a_person_has_deleted_its_job() {
+    let mut world = in_state("Waiting Reboot");
+    lose(&mut world, JobKind::PostDrain);
+    world.boots("node-1", super::world::NEW_OS);
+    assert_eq!(world.state("node-1"), "Succeeded");
+    let plan = world.plan("node-1");
+    assert_eq!((plan.post_hook.is_some(), plan.post_hook), (true, plan.post_drain));
 }
