@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use afloat_api::annotations::{KUBEVIRT_DRAIN_TAINT, WISH};
 use afloat_api::foreign::rancher::LOCAL_NAMESPACE;
-use afloat_api::harvester::{HarvesterNodeState as State, NAMESPACE, UpgradeCondition as Is, UpgradeState};
-use afloat_api::{Reason, labels};
+use afloat_api::harvester::{HarvesterNodeState as State, NAMESPACE, Upgrade, UpgradeCondition as Is, UpgradeState};
+use afloat_api::{Reason, labels, names};
 
 use super::action::{HciAction, Hook, JobKind, NodeMark};
 use super::config::{self, ABORT};
 use super::rollout::{self, Ended};
 use super::turn::{Tri, Turn};
 use super::{image, nodes, report, task, waits};
-use crate::view::{Key, Node, NodeName, Taint, Target, WorkloadKind};
+use crate::view::{Key, Node, NodeName, Taint, Target, View, WorkloadKind};
 
 /// Charts that fleet has to leave alone while the manifests are applied.
 const CHARTS: [&str; 4] = [
@@ -169,7 +169,7 @@ pub fn answered(turn: &Turn<'_>, node: &str) -> bool {
 /// Every node is at the target.
 pub fn succeeded(turn: &mut Turn<'_>) {
     if super::over(&turn.before) {
-        return;
+        return unserve(turn);
     }
     if !swept(turn) {
         return owed(turn);
@@ -200,9 +200,9 @@ fn owed(turn: &mut Turn<'_>) {
 pub fn failed(turn: &mut Turn<'_>) {
     if super::over(&turn.before) {
         if turn.annotation(WISH) == Some("resume") {
-            again(turn);
+            return again(turn);
         }
-        return;
+        return unserve(turn);
     }
     if tidy(turn) {
         close(turn);
@@ -323,6 +323,16 @@ fn tidy(turn: &mut Turn<'_>) -> bool {
     }
     unserve(turn);
     turn.idle() && !starting
+}
+
+/// Whether something is there that an upgrade had served its release with.
+pub fn serves(view: &View, upgrade: &Upgrade) -> bool {
+    let name = upgrade.metadata.name.as_deref().unwrap_or_default();
+    let repo = Key::new(NAMESPACE, &names::cut(&format!("upgrade-repo-{name}")));
+    let mut images = view.hci.images.values();
+    view.hci.services.get(&repo).is_some_and(|service| !service.deleting)
+        || view.workloads.contains_key(&(WorkloadKind::Deployment, repo))
+        || images.any(|image| image.upgrade.as_deref() == Some(name) && !image.deleting)
 }
 
 /// The repository goes, and the image where it was made for this upgrade; an image of the person's own stays.

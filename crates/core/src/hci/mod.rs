@@ -32,6 +32,7 @@ use afloat_api::harvester::{UPSTREAM_FINALIZER, Upgrade};
 use jiff::Timestamp;
 
 pub use admit::{Request, Verdict, Wrong, admit};
+pub use cleanup::serves;
 pub use explain::explain;
 pub use turn::{PREFLIGHT_PASSED, Tri, condition_of};
 

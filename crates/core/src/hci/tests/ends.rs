@@ -3,7 +3,8 @@
 use super::world::World;
 use crate::action::Action;
 use crate::hci::action::JobKind;
-use crate::hci::view::HciKind;
+use crate::hci::view::{HciKind, HciObject};
+use crate::view::Key;
 
 /// Brings node-1 into a state.
 fn in_state(state: &str) -> World {
@@ -248,4 +249,19 @@ fn rancher_is_answered_about_a_node_that_is_done_also_where_a_person_has_deleted
     assert_eq!(world.state("node-1"), "Succeeded");
     let plan = world.plan("node-1");
     assert_eq!((plan.post_hook.is_some(), plan.post_hook), (true, plan.post_drain));
+}
+
+#[test]
+fn what_comes_late_to_an_upgrade_that_is_over_goes_too() {
+    let mut world = in_state("Pre-draining");
+    world.annotate("afloat.dev/abort", "true");
+    world.settle();
+    assert!(crate::hci::over(&world.upgrade()), "{:?}", world.decide());
+    let affected = |world: &World| crate::affected(&world.view, &crate::Changed::Hci(HciKind::Service));
+    assert!(affected(&world).is_empty(), "nothing is left to do about it");
+    let key = Key::new("harvester-system", &format!("upgrade-repo-{}", World::key().name));
+    world.take(&key.namespace, &key.name, (), HciObject::Service);
+    assert!(!affected(&world).is_empty());
+    world.settle();
+    assert!(world.view.hci.services.is_empty());
 }
