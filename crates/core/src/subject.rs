@@ -36,7 +36,11 @@ pub fn decide(view: &View, subject: &Subject, now: Timestamp) -> Decision {
         Subject::Node(key) => lifecycle::decide_node(view, key, now),
         Subject::Hci(key) => hci::decide(view, key, now),
     };
-    invariants::guard(view, decision, now)
+    let kept = invariants::guard(view, decision, now);
+    match subject {
+        Subject::Hci(key) => hci::confirmed(view, key, kept),
+        _ => kept,
+    }
 }
 
 /// The subjects to decide on because of a change, as the view is after it.

@@ -13,6 +13,10 @@ use crate::view::{Key, NodeName, Target, Uid};
 /// One write.
 #[derive(Clone, Debug, PartialEq)]
 pub enum HciAction {
+    /// Writes nothing: the Upgrade has to be as it was seen, or the rest of the decision is not carried out.
+    Confirm {
+        target: Target,
+    },
     /// Labels, annotations, finalizers and status of the Upgrade in one write, since it has no status subresource. What else
     /// the object holds stays.
     WriteUpgrade {
@@ -269,6 +273,7 @@ impl HciAction {
     /// One word for logs, metrics and the simulator's trace.
     pub fn name(&self) -> &'static str {
         match self {
+            Self::Confirm { .. } => "confirm-upgrade",
             Self::WriteUpgrade { .. } => "write-hci-upgrade",
             Self::NotLatest { .. } => "not-latest",
             Self::MarkNode { .. } => "mark-node",

@@ -28,6 +28,7 @@ pub mod vms;
 pub mod volumes;
 mod waits;
 
+use action::HciAction;
 use afloat_api::harvester::{UPSTREAM_FINALIZER, Upgrade};
 use jiff::Timestamp;
 
@@ -36,7 +37,8 @@ pub use cleanup::serves;
 pub use explain::explain;
 pub use turn::{PREFLIGHT_PASSED, Tri, condition_of};
 
-use crate::action::Decision;
+use crate::action::{Action, Decision};
+use crate::objects::target_of;
 use crate::view::{Key, View};
 
 /// Decides on one Upgrade of Harvester.
@@ -47,6 +49,22 @@ pub fn decide(view: &View, key: &Key, now: Timestamp) -> Decision {
     let mut turn = turn::Turn::new(view, upgrade, now);
     flow::go(&mut turn);
     turn.finish()
+}
+
+/// Nothing is written on old news: a decision that would begin with another object than the Upgrade asks first whether that is as it was seen. What is
+/// changed around an upgrade is found and put back through its object: after its end nobody would look for it.
+pub fn confirmed(view: &View, key: &Key, mut decision: Decision) -> Decision {
+    let writes_it = |action: &Action| match action {
+        Action::Hci(action) => matches!(**action, HciAction::WriteUpgrade { .. }),
+        _ => false,
+    };
+    let begins_elsewhere = decision.actions.first().is_some_and(|first| !writes_it(first));
+    if let Some(upgrade) = view.hci.upgrades.get(key).filter(|_| begins_elsewhere) {
+        let target = target_of(&upgrade.what.metadata);
+        let confirm = Action::Hci(Box::new(HciAction::Confirm { target }));
+        decision.actions.insert(0, confirm);
+    }
+    decision
 }
 
 /// Why Afloat leaves an Upgrade alone: somebody else's controller upgrades. Two would undo each other's work.

@@ -21,6 +21,7 @@ pub fn of(action: &HciAction) -> Request {
     let change = |kind: HciKind, target: &Target, body: Value| merge(Kind::Hci(kind), target, body);
     let make = |kind: HciKind, key: &Key, body: Value| create(Kind::Hci(kind), key.clone(), body);
     match action {
+        HciAction::Confirm { target } => change(Is::Upgrade, target, json!({})).reading(),
         HciAction::WriteUpgrade { target, before, after } => write_upgrade(target, before, after),
         HciAction::NotLatest { target } => change(Is::Upgrade, target, label(labels::HARVESTER_LATEST_UPGRADE, None)),
         HciAction::MarkNode { node, mark, value } => {

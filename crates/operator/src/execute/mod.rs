@@ -146,6 +146,7 @@ impl Executor<'_> {
 
     async fn carry_out_hci(&self, action: &HciAction, request: &Request) -> Result<Outcome, Cause> {
         match action {
+            HciAction::Confirm { target } => self.confirm(request, target).await,
             HciAction::WriteUpgrade { target, .. } => self.last_finalizer(request, target).await,
             HciAction::DeleteJob { job: target }
             | HciAction::DeleteImage { image: target }
@@ -171,6 +172,16 @@ impl Executor<'_> {
             }
             Err(problem) => Err(problem.into()),
         }
+    }
+
+    /// The object is as it was decided on.
+    async fn confirm(&self, request: &Request, target: &Target) -> Result<Outcome, Cause> {
+        let body = self.send(request).await?;
+        let meta = parsed::<Metadata>(&body)?.metadata;
+        if meta.resource_version != target.revision.to_string() {
+            return Err(Cause::Conflict("it is newer than what was decided on".to_owned()));
+        }
+        written(request, &body)
     }
 
     /// What is done to a node is done to the pods on it: it is still the machine that was decided on, no pod can come to it, and
@@ -303,6 +314,7 @@ struct Metadata {
 #[derive(Default, serde::Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Few {
+    resource_version: String,
     deletion_timestamp: Option<String>,
     deletion_grace_period_seconds: Option<i64>,
     finalizers: Vec<String>,

@@ -47,6 +47,10 @@ impl Executor<'_> {
 
     pub fn execute(&mut self, action: &HciAction) -> Done {
         match action {
+            HciAction::Confirm { target } => {
+                let there = self.world.store.hci.upgrades.get(&target.key);
+                meant(there, target, self.loose()).map(|_| Answer::Nothing)
+            }
             HciAction::WriteUpgrade { target, before, after } => self.write_upgrade(target, before, after),
             HciAction::NotLatest { target } => self.change_upgrade(target, |upgrade| {
                 let labels = upgrade.metadata.labels.get_or_insert_default();
@@ -273,6 +277,7 @@ impl Executor<'_> {
             };
         }
         self.world.store.own(Shelf::Hci(kind), key, &upgrade.uid);
+        self.world.is_owned(&upgrade.uid);
         let object = Seen {
             target: self.world.store.born(&key.namespace, &key.name),
             deleting: false,
@@ -372,6 +377,7 @@ impl Executor<'_> {
             };
         }
         self.world.store.own(shelf, &repo.key, &repo.upgrade.uid);
+        self.world.is_owned(&repo.upgrade.uid);
         let workload = Workload {
             kind: WorkloadKind::Deployment,
             key: repo.key.clone(),

@@ -326,7 +326,8 @@ pub fn target_of(action: &HciAction) -> Option<&Target> {
             TaskWrite::RollOutChart { chart, .. } => Some(chart),
             TaskWrite::UpdateAddon { addon, .. } => Some(addon),
         },
-        HciAction::CreateJob(_)
+        HciAction::Confirm { .. }
+        | HciAction::CreateJob(_)
         | HciAction::CreateLog { .. }
         | HciAction::CreateImage { .. }
         | HciAction::CreateRepo(_)

@@ -22,7 +22,7 @@ impl World {
                 );
                 self.put_upgrade((**after).clone());
             }
-            HciAction::NotLatest { .. } => {}
+            HciAction::Confirm { .. } | HciAction::NotLatest { .. } => {}
             HciAction::MarkNode { node, mark, value } => {
                 let value = value.clone();
                 let as_of = self.view.nodes_as_of;

@@ -265,3 +265,25 @@ fn what_comes_late_to_an_upgrade_that_is_over_goes_too() {
     world.settle();
     assert!(world.view.hci.services.is_empty());
 }
+
+#[test]
+fn nothing_around_an_upgrade_is_written_before_it_is_seen_that_the_upgrade_is_as_it_was() {
+    let mut world = World::new(3);
+    world.start();
+    world.settle();
+    world.preload();
+    // Its charts are paused and its Job made: on the way there the Upgrade itself is not written any more.
+    world
+        .view
+        .hci
+        .jobs
+        .remove(&World::job_key(JobKind::ApplyManifests, None));
+    let decision = world.decide();
+    let names: Vec<&str> = decision.actions.iter().map(Action::name).collect();
+    assert_eq!(names, ["confirm-upgrade", "create-job"]);
+    let Action::Hci(first) = &decision.actions[0] else {
+        panic!("{names:?}")
+    };
+    let target = crate::objects::target_of(&world.upgrade().metadata);
+    assert_eq!(**first, crate::hci::action::HciAction::Confirm { target });
+}

@@ -268,7 +268,9 @@ impl World {
             if decision.actions.is_empty() {
                 return;
             }
-            for action in decision.actions.into_iter().take(most) {
+            let confirms = |action: &Action| action.name() == "confirm-upgrade";
+            let writes = decision.actions.into_iter().filter(|action| !confirms(action));
+            for action in writes.take(most) {
                 let Action::Hci(action) = action else {
                     panic!("not of an upgrade of Harvester: {action:?}");
                 };
