@@ -140,6 +140,16 @@ pub enum TimedFault {
     RancherAway(Millis),
 }
 
+impl TimedFault {
+    /// As a trace says it; `kind` names what is watched.
+    pub fn told(&self, kind: impl Fn(usize) -> String) -> String {
+        match self {
+            Self::WatchDrop(number, time) => format!("WatchDrop({}, {time})", kind(*number)),
+            other => format!("{other:?}"),
+        }
+    }
+}
+
 /// What a swarm may be about.
 #[derive(Clone, Copy, Debug)]
 pub struct Field {

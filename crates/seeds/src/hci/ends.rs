@@ -8,7 +8,7 @@ use afloat_api::labels;
 use afloat_core::hci::view::{HciKind, Run};
 use afloat_core::hci::{Tri, condition_of, config};
 use afloat_core::view::{Key, Node};
-use afloat_scenes::{End, NEW_KUBERNETES, NEW_OS, OLD_KUBERNETES, SYSTEM, VmShape};
+use afloat_scenes::{Act, Deed, End, NEW_KUBERNETES, NEW_OS, OLD_KUBERNETES, SYSTEM, VmShape};
 use serde_json::json;
 
 use super::people::SHOP;
@@ -49,6 +49,14 @@ impl World {
                 !over && self.script.says.iter().all(|words| told.contains(words))
             }),
         }
+    }
+
+    /// It has failed once more, although people have resumed it: old news of what had failed was taken for new.
+    pub fn failed_again(&self) -> bool {
+        let resumes = |act: &Act| act.what.contains(&Deed::resume());
+        let resumed = self.acts.is_empty() && self.script.people.iter().any(resumes);
+        let failed = self.upgrade().is_some_and(|upgrade| is_over(&upgrade.what, false));
+        self.script.end == End::Succeeded && resumed && failed
     }
 
     /// How it ended, in a word.
@@ -135,7 +143,9 @@ impl World {
                 return Some(format!("{name} is not as it was: {:?}", vm.map(|vm| &vm.run)));
             }
             let strange = vmi.is_some_and(|vmi| vmi.node.as_ref().is_none_or(|node| node.as_str() != shape.node));
-            (self.script.comes_back && shape.bound.is_none() && strange)
+            // Whoever was moved a second time on the way, by what went wrong, is brought back to where that was.
+            let comes_back = self.script.comes_back && self.heard.is_some();
+            (comes_back && shape.bound.is_none() && strange)
                 .then(|| format!("{name} has not come back to {}", shape.node))
         })
     }

@@ -1,7 +1,7 @@
 //! One run of one seed: a scenario is laid, an upgrade is asked for, faults happen, then it becomes calm, and what is left must come to the
 //! end that the scenario names, and fall silent.
 
-use afloat_scenes::{End, HciScenario};
+use afloat_scenes::{Deed, End, HciScenario};
 
 use super::bugs::Bug;
 use super::operator::Replica;
@@ -19,6 +19,8 @@ const ENDURES: Millis = 2 * HOUR;
 const SETTLES: Millis = 10 * MINUTE;
 /// Nothing is written for so long then.
 const SILENCE: Millis = HOUR;
+/// How often people resume once more, where they have before.
+const RESUMES: u32 = 2;
 /// How often it is looked whether the end has come.
 const STEP: Millis = MINUTE;
 const UPGRADE: &str = "hvst-upgrade-1";
@@ -123,13 +125,19 @@ fn prepare(options: &Options<Hci>) -> World {
 /// Goes on until the end has come, or too long; then nobody may have anything to write any more.
 fn come_to_an_end(world: &mut World) {
     let deadline = world.now + PATIENCE;
+    let mut patience = RESUMES;
     while world.rules.broken().is_none() && !world.has_ended() && world.now < deadline {
+        if patience > 0 && world.failed_again() {
+            patience -= 1;
+            world.does(&Deed::resume());
+        }
         world.run(world.now + STEP);
     }
     if world.script.end == End::Waits {
         world.run(world.now + ENDURES);
     }
-    world.run(world.now + SETTLES);
+    // A Rancher that is away does its part when it is back.
+    world.run(world.now.max(world.rancher_away) + SETTLES);
     if world.rules.broken().is_some() {
         return;
     }

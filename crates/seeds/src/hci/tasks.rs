@@ -53,8 +53,6 @@ pub struct Task {
     refused: bool,
     /// It waits for news, and looks again then at the latest.
     waits_until: Option<Millis>,
-    /// It starts from a view so old.
-    back: u64,
 }
 
 impl Task {
@@ -114,7 +112,6 @@ impl World {
             writes: VecDeque::new(),
             refused: false,
             waits_until: None,
-            back: 0,
         };
         self.tasks.insert(uid.clone(), task);
         let after = self.some(SECOND, 4 * SECOND);
@@ -131,18 +128,17 @@ impl World {
             .map(|(uid, _)| uid.clone())
             .collect();
         for uid in killed {
-            self.kill_task(&uid, 0);
+            self.kill_task(&uid);
         }
     }
 
-    fn kill_task(&mut self, uid: &Uid, back: u64) {
+    fn kill_task(&mut self, uid: &Uid) {
         let Some(task) = self.tasks.get_mut(uid) else { return };
         task.eyes = None;
         task.host.clear();
         task.writes.clear();
         task.waits_until = None;
         task.incarnation += 1;
-        task.back = back;
         let incarnation = task.incarnation;
         let after = self.some(SECOND, 20 * SECOND);
         self.later(after, Event::Task(uid.clone(), incarnation, TaskEvent::Start));
@@ -209,8 +205,8 @@ impl World {
         }
         let kinds = task::watches(task.job.kind).map(Shelf::Hci);
         let watched = [Shelf::Node, Shelf::Budget].into_iter().chain(kinds).collect();
-        let revision = self.store.revision().saturating_sub(task.back).max(self.whole_at);
-        let eyes = Eyes::open(&self.store, watched, revision);
+        // Its client asks for the newest: a task that fails by old news would fail for good.
+        let eyes = Eyes::open(&self.store, watched, self.store.revision());
         if let Some(task) = self.tasks.get_mut(uid) {
             task.eyes = Some(eyes);
         }
@@ -360,7 +356,7 @@ impl World {
         .execute(&action);
         self.rules.has_done();
         match (fault, result) {
-            (Some(RequestFault::CrashAfter { back }), Ok(_)) => return self.kill_task(uid, back),
+            (Some(RequestFault::CrashAfter { .. }), Ok(_)) => return self.kill_task(uid),
             (Some(RequestFault::ReplyLost), Ok(_)) | (_, Err(_)) => self.was_refused(uid),
             (_, Ok(answer)) => {
                 if let Some(eyes) = self.tasks.get_mut(uid).and_then(|task| task.eyes.as_mut()) {

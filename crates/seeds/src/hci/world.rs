@@ -431,6 +431,20 @@ impl World {
         }
     }
 
+    /// Something was made that an upgrade owns: where that is gone already, the collector comes by for it too.
+    pub(super) fn is_owned(&mut self, upgrade: &Uid) {
+        let there = self
+            .store
+            .hci
+            .upgrades
+            .values()
+            .any(|there| there.target.uid == *upgrade);
+        if !there {
+            let after = self.some(100, 3 * SECOND);
+            self.later(after, Event::Collect(upgrade.clone()));
+        }
+    }
+
     /// The garbage collector: what an upgrade owned goes after it.
     fn collect(&mut self, upgrade: &Uid) {
         for (shelf, key) in self.store.owned_by(upgrade) {
@@ -488,7 +502,9 @@ impl World {
             return;
         }
         if self.trace.is_some() {
-            self.say(&format!("fault          {fault:?}"));
+            let named = |kind| Shelf::all().nth(kind).map_or("", Shelf::word).to_owned();
+            let told = fault.told(named);
+            self.say(&format!("fault          {told}"));
         }
         match fault {
             TimedFault::Crash { back } => self.crash_replica(0, back),

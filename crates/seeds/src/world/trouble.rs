@@ -10,6 +10,11 @@ use crate::time::{Millis, SECOND};
 /// From so many on, an image is not there at all.
 const PULLS_FAIL_FOR_GOOD: u32 = 1000;
 
+/// The kind of this number.
+fn watched(kind: usize) -> KindName {
+    KindName::ALL[kind % KindName::ALL.len()]
+}
+
 impl World {
     pub(super) fn fault(&mut self, index: usize) {
         if self.calm {
@@ -19,14 +24,15 @@ impl World {
             return;
         };
         if self.trace.is_some() {
-            self.say(&format!("fault     {fault:?}"));
+            let told = fault.told(|kind| format!("{:?}", watched(kind)));
+            self.say(&format!("fault     {told}"));
         }
         match fault {
             TimedFault::Crash { back } => self.crash_operator(0, back),
             TimedFault::WatchDrop(kind, time) => {
                 let until = self.now + time;
                 for operator in &mut self.operators {
-                    operator.hold_watch(KindName::ALL[kind % KindName::ALL.len()], until);
+                    operator.hold_watch(watched(kind), until);
                 }
             }
             // Faults of other clusters.
