@@ -43,7 +43,7 @@ enum Finish {
 }
 
 /// What a program says, or the error it ends with.
-type Said = Result<String, String>;
+pub(super) type Said = Result<String, String>;
 
 impl SimHost {
     pub(super) fn run_job(&mut self, name: &str, command: &Command) -> Job {
@@ -133,7 +133,7 @@ impl SimHost {
             ("kubeadm", ["init", "phase", "control-plane", "all", "--config", config]) => {
                 self.render(&paths::PARTS[..3], config, over.unwrap_or(paths::MANIFESTS))
             }
-            _ => Err(format!("unknown command {program} {args:?}")),
+            _ => self.run_for_systems(program, &args),
         };
         self.ended_after(0, output)
     }

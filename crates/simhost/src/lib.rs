@@ -7,6 +7,7 @@ mod kubeadm;
 mod layout;
 mod parts;
 mod port;
+mod systems;
 #[cfg(test)]
 mod tests;
 
@@ -20,6 +21,7 @@ use jiff::{SignedDuration, Timestamp};
 pub use files::{File, Tree};
 pub use layout::{Bundle, Machine, etcd_tag};
 pub use parts::StaticPart;
+pub use systems::checksum;
 
 use files::Disk;
 use kubeadm::SimJob;
@@ -91,6 +93,8 @@ pub struct Faults {
     pub stubborn_parts: BTreeSet<String>,
     /// Watches are open: an API server that its kubelet ends waits for them for as long as it may.
     pub open_watches: bool,
+    /// Files that tar unpacks are not what the archive has, so many times.
+    pub damaged_writes: u32,
     /// kubeadm finds this certificate expired.
     pub expired_certificate: Option<String>,
 }
@@ -208,9 +212,10 @@ impl SimHost {
         }
     }
 
-    /// Starts what is enabled.
+    /// Starts what is enabled, in the system that its boot chooser chooses.
     pub fn boot(&mut self) {
         self.down = false;
+        self.choose_system();
         let enabled: Vec<_> = self.units.iter().filter(|(_, unit)| unit.enabled).collect();
         let enabled: Vec<_> = enabled.into_iter().map(|(name, _)| name.clone()).collect();
         for unit in enabled {

@@ -158,7 +158,12 @@ impl Host for SimHost {
         })
     }
 
-    fn room(&mut self, _: &str) -> Answer<Room> {
+    fn room(&mut self, path: &str) -> Answer<Room> {
+        // Of all that lies in memory only what was put there is there.
+        let lacks = path.starts_with("/run/") && self.disk.under(path).next().is_none();
+        if lacks && !self.down {
+            return Err(refused("look for room on", path, "no such file or directory"));
+        }
         self.ask(|host| host.room)
     }
 
@@ -195,7 +200,7 @@ impl Host for SimHost {
     }
 
     fn run(&mut self, job: &str, command: &Command) -> Answer<Job> {
-        self.change(|host| Ok(host.run_job(job, command)))
+        self.operate(|host| host.run_half(command), |host| Ok(host.run_job(job, command)))
     }
 
     fn end_jobs(&mut self) -> Answer<()> {

@@ -20,6 +20,7 @@ mod failures;
 mod happy;
 mod rancher;
 mod refusals;
+mod systems;
 mod undoing;
 
 /// An attempt at one machine: what the kubelet, the pods and the host unit do together.

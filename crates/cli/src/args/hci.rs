@@ -9,6 +9,8 @@ Jobs of an upgrade run these; what they need stands in the environment of their 
 By hand, as root on the node itself, for instance when its Job was deleted:
   afloat hci pre-drain --upgrade hvst-upgrade-x7f2k --node node-2
   afloat hci prepare --upgrade hvst-upgrade-x7f2k --node node-2 --repo http://10.0.0.5:8080
+On a machine with two slots for its system, to boot the other one again:
+  afloat hci host put-system-back a node-2
 
 All can be run again: what is done already stays as it is, and nobody is stopped who is not on record.
 Exit codes: 0 done, 1 failed; the last line says why";
@@ -88,6 +90,12 @@ pub enum Order {
     RemoveImages,
     ConfigureServer,
     RemoveArchives,
+    /// The file of the release that a new system is made from, and the checksums of those whose systems are there
+    NameSystem,
     InstallSystem,
     RestartSoon,
+    /// Keep a system that boots for the first time when it is well, or let go of it
+    KeepSystem,
+    /// Boot another system that is there, by its slot
+    PutSystemBack,
 }

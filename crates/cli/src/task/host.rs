@@ -7,9 +7,10 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use afloat_core::hci::task::HostWork;
-use afloat_node::host::Answer;
+use afloat_node::host::{Answer, Host as _, HostError};
 use afloat_node::real::{RealHost, enter};
-use afloat_node::release::{images, rancher_chart, server, system};
+use afloat_node::release::system::{self, Errand, Judge, LOOK_EVERY, Verdict};
+use afloat_node::release::{images, rancher_chart, server};
 use afloat_node::{paths, rancher};
 use afloat_operator::task::TaskHost;
 use clap::ValueEnum as _;
@@ -30,14 +31,21 @@ const MOUNTED: &str = "/host";
 pub struct OwnHost {
     program: PathBuf,
     word: &'static str,
+    /// The name of its Node.
+    node: String,
     release: Option<Release>,
 }
 
 impl OwnHost {
-    pub fn new(word: &'static str, release: Option<Release>) -> Result<Self, Problem> {
+    pub fn new(word: &'static str, node: &str, release: Option<Release>) -> Result<Self, Problem> {
         let program = std::env::current_exe()
             .map_err(|error| Problem::new(Code::Failed, "cannot find this program itself").source(&error))?;
-        Ok(Self { program, word, release })
+        Ok(Self {
+            program,
+            word,
+            node: node.to_owned(),
+            release,
+        })
     }
 
     /// A path of the machine, from here.
@@ -84,6 +92,17 @@ impl OwnHost {
         self.release.as_ref().ok_or_else(none)
     }
 
+    /// Installs the system that was brought, and says what became of it.
+    async fn install_system(&self) -> Result<(), String> {
+        let said = self
+            .order(Order::InstallSystem, std::slice::from_ref(&self.node))
+            .await?;
+        for line in said {
+            self.say(&line);
+        }
+        Ok(())
+    }
+
     async fn plain(&self, order: Order) -> Result<(), String> {
         self.order(order, &[]).await.map(|_| ())
     }
@@ -97,7 +116,7 @@ impl TaskHost for OwnHost {
                 HostWork::RemoveCanalConfig => self.plain(Order::RemoveCanalConfig).await,
                 HostWork::DisableCharts => self.plain(Order::DisableCharts).await,
                 HostWork::ConfigureServer => self.plain(Order::ConfigureServer).await,
-                HostWork::InstallSystem => self.plain(Order::InstallSystem).await,
+                HostWork::InstallSystem => self.install_system().await,
                 HostWork::RestartSoon => self.plain(Order::RestartSoon).await,
                 HostWork::UpgradeRancher => self.release()?.upgrade_rancher(self).await,
                 HostWork::PreloadImages => self.release()?.preload(self).await,
@@ -115,15 +134,38 @@ pub fn work_on_host(order: Order, names: &[String]) -> Result<Code, Problem> {
     let run = std::env::var(POD).unwrap_or_else(|_| std::process::id().to_string());
     enter::machine(Path::new(paths::BROUGHT)).map_err(|error| cannot(&error))?;
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let said = carry_out(order, &mut RealHost::new(""), &run, &names).map_err(|error| cannot(&error))?;
+    let said = carry_out(order, &run, &names).map_err(|error| cannot(&error))?;
     for line in said {
         terminal::print(&format!("{line}\n"));
     }
     Ok(Code::Done)
 }
 
-fn carry_out(order: Order, host: &mut RealHost, run: &str, names: &[&str]) -> Answer<Vec<String>> {
+fn carry_out(order: Order, run: &str, names: &[&str]) -> Answer<Vec<String>> {
+    // Of a system's orders the last name is the Node's; no other one speaks to the API server.
+    let host = &mut RealHost::new(names.last().unwrap_or(&""));
     match order {
+        Order::NameSystem => {
+            let systems = system::of(host)?;
+            let mut lines = vec![systems.image().to_owned()];
+            if systems.wants_checksum() {
+                lines.push(system::checksum_of(systems.image()));
+                lines.extend(systems.present(host)?);
+            }
+            return Ok(lines);
+        }
+        Order::InstallSystem => {
+            let node = names.first().copied().unwrap_or_default();
+            return Ok(vec![system::of(host)?.install(host, &Errand { run, node })?]);
+        }
+        Order::KeepSystem => {
+            let node = names.first().copied().unwrap_or_default();
+            return Ok(vec![keep_system(host, run, node)?]);
+        }
+        Order::PutSystemBack => {
+            let (slot, node) = (names.first().unwrap_or(&""), names.get(1).copied().unwrap_or_default());
+            return put_system_back(host, &Errand { run, node }, slot).map(|said| vec![said]);
+        }
         Order::ListImages => return Ok(images::present(host, run)?.into_iter().collect()),
         Order::RemoveImages => return images::remove(host, run, names),
         Order::UpgradeRancher => {
@@ -140,8 +182,44 @@ fn carry_out(order: Order, host: &mut RealHost, run: &str, names: &[&str]) -> An
         }
         Order::ConfigureServer => server::configure(host)?,
         Order::RemoveArchives => server::remove_archives(host, names)?,
-        Order::InstallSystem => system::install(host, run)?,
         Order::RestartSoon => system::restart_soon(host)?,
     }
     Ok(Vec::new())
+}
+
+/// Looks at a system that boots for the first time until it is kept or had its time. Giving it up is an error: systemd restarts the machine
+/// for it.
+fn keep_system(host: &mut RealHost, run: &str, node: &str) -> Answer<String> {
+    let (systems, mut judge) = (system::of(host)?, Judge::default());
+    for look in 1_u32.. {
+        let run = format!("{run}-{look}");
+        match judge.hears(systems.trial(host, &Errand { run: &run, node })) {
+            Verdict::Nothing => break,
+            Verdict::Wait => std::thread::sleep(Duration::from_secs(LOOK_EVERY)),
+            Verdict::Keep => {
+                systems.keep(host)?;
+                return Ok("this system is well, and stays".to_owned());
+            }
+            Verdict::GiveUp(reason) => {
+                systems.give_up(host, &reason)?;
+                host.sync()?;
+                return Err(HostError::Failed {
+                    action: "keep",
+                    object: "this system".to_owned(),
+                    message: reason,
+                });
+            }
+        }
+    }
+    Ok("no system is tried".to_owned())
+}
+
+fn put_system_back(host: &mut RealHost, errand: &Errand<'_>, slot: &str) -> Answer<String> {
+    match system::of(host)?.put_back(host, errand, slot)? {
+        None => Ok(format!("slot {slot} runs, and stays")),
+        Some(said) => {
+            system::restart_soon(host)?;
+            Ok(format!("{said}; the machine restarts in half a minute"))
+        }
+    }
 }

@@ -50,7 +50,7 @@ async fn carry_out(task: Task, whom: Whom, node: &str, release: Option<release::
             upgrade: Key::new(&whom.upgrade_namespace, &whom.upgrade),
             node: NodeName::from(node),
         },
-        host: Arc::new(host::OwnHost::new(word, release)?),
+        host: Arc::new(host::OwnHost::new(word, node, release)?),
     };
     let ended = task::run(config, |says| say(word, says)).await;
     ended.map(|_| Code::Done).map_err(|error| {

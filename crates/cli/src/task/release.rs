@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::time::{Duration, Instant};
 
+use afloat_node::release::FOLDER;
 use afloat_node::release::lists::{Archive, Bundle, file_name, images_of, old_alone};
 use afloat_node::release::server::{AGENT_ARCHIVES, SERVER_ARCHIVES};
-use afloat_node::release::{FOLDER, system};
 use afloat_repo::Client;
 
 use super::host::OwnHost;
@@ -150,9 +150,25 @@ impl Release {
         host.order(Order::RemoveArchives, &names).await.map(|_| ())
     }
 
-    /// Brings the operating system.
+    /// Brings the operating system, in the form that the machine takes; where it is there already, only its checksum.
     pub async fn bring_system(&self, host: &OwnHost) -> Result<(), String> {
-        self.bring_file(host, system::IMAGE, &format!("{FOLDER}/{}", system::IMAGE))
-            .await
+        let mut lines = host.order(Order::NameSystem, &[]).await?.into_iter();
+        let image = lines.next().ok_or("the machine does not say how it takes a system")?;
+        let Some(sums) = lines.next() else {
+            return self.bring_file(host, &image, &format!("{FOLDER}/{image}")).await;
+        };
+        let sum = self.repo.text(&format!("{ISO}/{sums}")).await.map_err(|error| {
+            format!("{error}: a system in a slot is compared with its checksum, which `afloat repo serve` works out by itself")
+        })?;
+        let wanted = sum.split_whitespace().next();
+        if lines.any(|present| Some(present.as_str()) == wanted) {
+            host.say(&format!("the system of {image} is on the machine"));
+        } else {
+            self.bring_file(host, &image, &format!("{FOLDER}/{image}")).await?;
+        }
+        let path = OwnHost::path(&format!("{FOLDER}/{sums}"));
+        let made = path.parent().map_or(Ok(()), fs::create_dir_all);
+        let written = made.and_then(|()| fs::write(&path, sum));
+        written.map_err(|error| format!("{}: {error}", path.display()))
     }
 }

@@ -281,6 +281,11 @@ fn h47_the_server_is_configured_once_and_what_a_person_wrote_stays() {
     assert!(!host.files.keys().any(|path| path.ends_with("a.tar.zst")));
 }
 
+const ERRAND: system::Errand<'static> = system::Errand {
+    run: "r",
+    node: "node-1",
+};
+
 fn with_system(room: u64) -> Scripted {
     let mut host = Scripted {
         room,
@@ -294,7 +299,9 @@ fn with_system(room: u64) -> Scripted {
 #[test]
 fn h47_h48_the_new_system_is_installed_beside_the_running_one() {
     let mut host = with_system(4 << 30);
-    system::install(&mut host, "r").unwrap();
+    let systems = system::of(&mut host).unwrap();
+    assert_eq!(systems.image(), "rootfs.squashfs");
+    systems.install(&mut host, &ERRAND).unwrap();
     let programs: Vec<&str> = host.ran.iter().filter_map(|line| line.split(' ').next()).collect();
     assert_eq!(programs, ["mkdir", "umount", "mount", "elemental", "umount"]);
     assert!(host.text("/run/afloat/elemental/config.yaml").contains("size: 3072"));
@@ -312,14 +319,20 @@ fn a_system_that_cannot_be_installed_is_not_and_the_way_out_is_named() {
     no_image.files.clear();
     let mut broken = with_system(4 << 30);
     broken.answers = vec![("elemental upgrade", Err("cannot write transition.img"))];
+    let mut with_slots_too = with_system(4 << 30);
+    with_slots_too
+        .files
+        .insert("/systems/boot/default".to_owned(), b"a\n".to_vec());
     for (host, words, ran) in [
         (no_image, "it is not there", 0),
-        (with_system(0), "not Elemental's", 0),
+        (with_system(0), "neither Elemental's state", 0),
+        (with_slots_too, "has both Elemental's state", 0),
         (with_system(1 << 30), "has 1024 MiB free and 3072 are needed", 0),
         (broken, "cannot write transition.img", 5),
     ] {
         let mut host = host;
-        let said = system::install(&mut host, "r").unwrap_err().to_string();
+        let installed = system::of(&mut host).and_then(|systems| systems.install(&mut host, &ERRAND));
+        let said = installed.unwrap_err().to_string();
         assert!(said.contains(words), "{said}");
         assert_eq!(host.ran.len(), ran, "what was mounted is unmounted: {:?}", host.ran);
     }
