@@ -19,7 +19,7 @@ use crate::{
     network::Network,
     services,
     shell::{self, run},
-    spec::{HARSH, HostSpec, PLAIN, REGISTRY, REGISTRY_PORT, Role},
+    spec::{BRIDGE, HARSH, HostSpec, PLAIN, REGISTRY, REGISTRY_PORT, Role},
     template,
 };
 
@@ -249,6 +249,11 @@ impl Lab {
         format!("{REGISTRY}:{REGISTRY_PORT}")
     }
 
+    /// The address of this machine inside the lab's network: what is started there by [`Self::command`] can be reached at it.
+    pub fn gateway(&self) -> String {
+        BRIDGE.to_string()
+    }
+
     /// Takes the registry's address out of the lab's network, as a broken link would, or puts it back.
     pub fn set_registry_reachable(&self, reachable: bool) -> Result<(), Error> {
         self.network.set_address(REGISTRY, reachable)
@@ -291,6 +296,7 @@ impl Lab {
             folder: self.folder.join("machines").join(&host.name),
             cgroups: self.hierarchies.of(&self.spec.name, &host.name),
             network: self.network.clone(),
+            systems: self.spec.systems,
             host,
         }
     }

@@ -19,6 +19,7 @@ mod release;
 mod services;
 mod shell;
 mod spec;
+mod systems;
 mod template;
 
 pub use by_hand::{ByHand, MachineTimes, upgrade_by_hand};
@@ -29,3 +30,4 @@ pub use parts::write_parts;
 pub use probe::{Count, Counts, Kind, Probers, Running};
 pub use release::{Binary, Release};
 pub use spec::{Role, Spec};
+pub use systems::{FIRST_SYSTEM, Systems, write_system};

@@ -19,6 +19,7 @@ use crate::{
     release::Release,
     shell::{self, run, wait_for},
     spec::{HostSpec, REGISTRY, REGISTRY_PORT, Role},
+    systems::{self, Systems},
     template::Template,
 };
 
@@ -48,8 +49,9 @@ const UNITS: [(&str, &str); 4] = [
 #[derive(Debug, Clone)]
 pub struct Machine {
     pub(crate) host: HostSpec,
-    /// Its folder in the lab's: `root` and `log` are in it.
+    /// Its folder in the lab's: `root`, or `systems` and `state`, and `log` are in it.
     pub(crate) folder: PathBuf,
+    pub(crate) systems: Systems,
     pub(crate) cgroups: Cgroups,
     pub(crate) network: Network,
 }
@@ -67,9 +69,12 @@ impl Machine {
         self.host.address()
     }
 
-    /// Its root folder as this machine sees it, also while it is off.
+    /// Its root folder as this machine sees it, also while it is off. What lasts is not in it where it has two systems.
     pub fn root(&self) -> PathBuf {
-        self.folder.join("root")
+        match self.systems {
+            Systems::One => self.folder.join("root"),
+            Systems::Ab => systems::running(&self.folder),
+        }
     }
 
     /// What it printed while it booted.
@@ -80,59 +85,19 @@ impl Machine {
     /// Makes its root folder at a release.
     pub(crate) fn make(&self, template: &Template, release: &Release) -> Result<(), Error> {
         shell::make_folder(&self.folder)?;
-        let root = self.root();
+        let root = self.folder.join("root");
         template.unpack(&root)?;
-        for binary in release.binaries()? {
-            let to = root.join(binary.to.trim_start_matches('/'));
-            shell::make_folder(to.parent().unwrap_or(&to))?;
-            fs::copy(&binary.from, &to).map_err(Error::file(&to))?;
+        lay_out(&root, release)?;
+        self.make_own(&root)?;
+        match self.systems {
+            Systems::One => Ok(()),
+            Systems::Ab => systems::split(&self.folder),
         }
-        self.configure(&root, release)
     }
 
-    fn configure(&self, root: &Path, release: &Release) -> Result<(), Error> {
+    /// What no other machine has: its name and its addresses.
+    fn make_own(&self, root: &Path) -> Result<(), Error> {
         let write = |path: &str, text: &str| shell::write(&root.join(path), text);
-        for (path, text) in UNITS {
-            write(path, text)?;
-        }
-        let wanted = root.join("etc/systemd/system/multi-user.target.wants");
-        shell::make_folder(&wanted)?;
-        for unit in ["lab-network", "containerd", "kubelet"] {
-            let (folder, link) = (
-                if unit == "kubelet" {
-                    "/usr/lib/systemd/system"
-                } else {
-                    "/etc/systemd/system"
-                },
-                wanted.join(format!("{unit}.service")),
-            );
-            symlink(format!("{folder}/{unit}.service"), &link).map_err(Error::file(&link))?;
-        }
-        // Nobody logs in, and nothing of the distribution runs by the clock.
-        for unit in [
-            "console-getty.service",
-            "getty.target",
-            "apt-daily.timer",
-            "apt-daily-upgrade.timer",
-            "dpkg-db-backup.timer",
-        ] {
-            let link = root.join("etc/systemd/system").join(unit);
-            symlink("/dev/null", &link).map_err(Error::file(&link))?;
-        }
-        // A program that ignores the polite signal would hold up a reboot for 90 seconds.
-        write(
-            "etc/systemd/system.conf.d/lab.conf",
-            "[Manager]\nDefaultTimeoutStopSec=10s\n",
-        )?;
-        // The journal outlives a reboot, as on a real machine.
-        write(
-            "etc/systemd/journald.conf.d/lab.conf",
-            "[Journal]\nStorage=persistent\nSystemMaxUse=64M\n",
-        )?;
-        shell::write_program(
-            &root.join("usr/local/sbin/machine-init"),
-            include_str!("../files/machine-init"),
-        )?;
         shell::write_program(
             &root.join("usr/local/sbin/lab-network"),
             &network::machine_script(&self.host),
@@ -140,18 +105,7 @@ impl Machine {
         write("etc/hostname", &format!("{}\n", self.name()))?;
         let identity = format!("{:032x}", fastrand::u128(..));
         write("etc/machine-id", &format!("{identity}\n"))?;
-        write("etc/hosts", &network::hosts_file())?;
-        let _ = fs::remove_file(root.join("etc/resolv.conf"));
-        write("etc/resolv.conf", "")?;
-        // CoreDNS refuses to start without a name server above it; nobody answers there.
-        write("etc/kubelet-resolv.conf", "nameserver 10.77.0.1\n")?;
-        write("etc/cni/net.d/10-pods.conflist", &network::cni_config(&self.host))?;
-        let containerd = include_str!("../files/containerd.toml").replace("@PAUSE@", release.pause);
-        write("etc/containerd/config.toml", &containerd)?;
-        let mirror =
-            format!("[host.\"http://{REGISTRY}:{REGISTRY_PORT}\"]\n  capabilities = [\"pull\", \"resolve\"]\n");
-        write("etc/containerd/certs.d/_default/hosts.toml", &mirror)?;
-        shell::make_folder(&root.join("usr/lib/modules"))
+        write("etc/cni/net.d/10-pods.conflist", &network::cni_config(&self.host))
     }
 
     /// Turns it on; it is there when `systemd` has started everything.
@@ -177,7 +131,7 @@ impl Machine {
         command
             .arg("--fork")
             .arg(&keeper)
-            .arg(self.root())
+            .arg(&self.folder)
             .args([self.name(), BRIDGE_NAME])
             .args(&self.cgroups.folders)
             .stdin(Stdio::null())
@@ -306,14 +260,78 @@ impl Machine {
 
     /// A path inside it; what is mounted inside a running machine (`/tmp`, `/run`) is seen only through its first process.
     pub fn seen_from_outside(&self, path: &str) -> PathBuf {
-        let root = self
-            .leader()
-            .map_or_else(|| self.root(), |leader| PathBuf::from(format!("/proc/{leader}/root")));
-        root.join(path.trim_start_matches('/'))
+        match (self.leader(), self.systems) {
+            (Some(leader), _) => PathBuf::from(format!("/proc/{leader}/root")).join(path.trim_start_matches('/')),
+            (None, Systems::One) => self.root().join(path.trim_start_matches('/')),
+            (None, Systems::Ab) => systems::outside(&self.folder, path),
+        }
     }
 
     /// Every process in it, by the numbers that this machine gives them.
     pub(crate) fn processes(&self) -> std::collections::BTreeSet<i32> {
         self.cgroups.processes()
     }
+}
+
+/// Lays a system of a release out in a root folder that has a Debian already: the same for all machines.
+pub(crate) fn lay_out(root: &Path, release: &Release) -> Result<(), Error> {
+    for binary in release.binaries()? {
+        let to = root.join(binary.to.trim_start_matches('/'));
+        shell::make_folder(to.parent().unwrap_or(&to))?;
+        fs::copy(&binary.from, &to).map_err(Error::file(&to))?;
+    }
+    let write = |path: &str, text: &str| shell::write(&root.join(path), text);
+    for (path, text) in UNITS {
+        write(path, text)?;
+    }
+    let wanted = root.join("etc/systemd/system/multi-user.target.wants");
+    shell::make_folder(&wanted)?;
+    for unit in ["lab-network", "containerd", "kubelet"] {
+        let (folder, link) = (
+            if unit == "kubelet" {
+                "/usr/lib/systemd/system"
+            } else {
+                "/etc/systemd/system"
+            },
+            wanted.join(format!("{unit}.service")),
+        );
+        symlink(format!("{folder}/{unit}.service"), &link).map_err(Error::file(&link))?;
+    }
+    // Nobody logs in, and nothing of the distribution runs by the clock.
+    for unit in [
+        "console-getty.service",
+        "getty.target",
+        "apt-daily.timer",
+        "apt-daily-upgrade.timer",
+        "dpkg-db-backup.timer",
+        // Takes an identity that is mounted, as where there are two systems, for one that was made up at boot.
+        "systemd-machine-id-commit.service",
+    ] {
+        let link = root.join("etc/systemd/system").join(unit);
+        symlink("/dev/null", &link).map_err(Error::file(&link))?;
+    }
+    // A program that ignores the polite signal would hold up a reboot for 90 seconds.
+    write(
+        "etc/systemd/system.conf.d/lab.conf",
+        "[Manager]\nDefaultTimeoutStopSec=10s\n",
+    )?;
+    // The journal outlives a reboot, as on a real machine.
+    write(
+        "etc/systemd/journald.conf.d/lab.conf",
+        "[Journal]\nStorage=persistent\nSystemMaxUse=64M\n",
+    )?;
+    shell::write_program(
+        &root.join("usr/local/sbin/machine-init"),
+        include_str!("../files/machine-init"),
+    )?;
+    write("etc/hosts", &network::hosts_file())?;
+    let _ = fs::remove_file(root.join("etc/resolv.conf"));
+    write("etc/resolv.conf", "")?;
+    // CoreDNS refuses to start without a name server above it; nobody answers there.
+    write("etc/kubelet-resolv.conf", "nameserver 10.77.0.1\n")?;
+    let containerd = include_str!("../files/containerd.toml").replace("@PAUSE@", release.pause);
+    write("etc/containerd/config.toml", &containerd)?;
+    let mirror = format!("[host.\"http://{REGISTRY}:{REGISTRY_PORT}\"]\n  capabilities = [\"pull\", \"resolve\"]\n");
+    write("etc/containerd/certs.d/_default/hosts.toml", &mirror)?;
+    shell::make_folder(&root.join("usr/lib/modules"))
 }

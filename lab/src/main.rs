@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use afloat_lab::{Error, Lab, Progress, Release, Spec, upgrade_by_hand, write_parts};
+use afloat_lab::{Error, Lab, Progress, Release, Spec, Systems, upgrade_by_hand, write_parts, write_system};
 use clap::{Parser, Subcommand};
 
 /// Real kubeadm machines on this machine
@@ -39,6 +39,9 @@ enum Command {
         /// Without the test workload
         #[arg(long)]
         bare: bool,
+        /// Whether machines have one system, or two slots for it and a boot chooser: one or ab
+        #[arg(long, default_value = "one")]
+        systems: Systems,
     },
     /// End a lab and everything it started
     Down {
@@ -100,6 +103,16 @@ enum Command {
         #[arg(long)]
         to: std::path::PathBuf,
     },
+    /// Write an image of a system, as a slot of a machine takes it
+    System {
+        #[arg(long, default_value = "v1.35.4")]
+        version: String,
+        /// What it calls itself; its node tells it as osImage
+        #[arg(long, default_value = "Lab system 2")]
+        called: String,
+        #[arg(long)]
+        to: std::path::PathBuf,
+    },
     /// Reboot a machine
     Reboot { machine: String },
     /// Pull a machine's plug
@@ -133,6 +146,7 @@ fn run(arguments: Arguments) -> Result<ExitCode, Error> {
             version,
             proxy_mode,
             bare,
+            systems,
         } => up(&Spec {
             name,
             control_planes,
@@ -140,6 +154,7 @@ fn run(arguments: Arguments) -> Result<ExitCode, Error> {
             version,
             proxy_mode,
             workload: !bare,
+            systems,
         })?,
         Command::Able => Lab::able()?,
         Command::Down { all, beginning } => {
@@ -174,6 +189,7 @@ fn run(arguments: Arguments) -> Result<ExitCode, Error> {
             write_json(json.as_deref(), &went)?;
         }
         Command::Parts { version, to } => write_parts(&[Release::of(&version)?], &to, &Progress::new(false))?,
+        Command::System { version, called, to } => write_system(&Release::of(&version)?, &called, &to, |_| Ok(()))?,
         Command::Reboot { machine } => Lab::find(&name)?.machine(&machine)?.reboot()?,
         Command::Off { machine } => Lab::find(&name)?.machine(&machine)?.kill_power()?,
         Command::On { machine } => Lab::find(&name)?.machine(&machine)?.start()?,

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, release::Release};
+use crate::{Error, release::Release, systems::Systems};
 
 /// Addresses inside a lab's network.
 pub(crate) const BRIDGE: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
@@ -32,6 +32,9 @@ pub struct Spec {
     pub proxy_mode: String,
     /// Whether the test workload is started.
     pub workload: bool,
+    /// Whether machines have one system, or two slots for it.
+    #[serde(default)]
+    pub systems: Systems,
 }
 
 impl Default for Spec {
@@ -43,6 +46,7 @@ impl Default for Spec {
             version: "v1.35.4".to_owned(),
             proxy_mode: "iptables".to_owned(),
             workload: true,
+            systems: Systems::One,
         }
     }
 }

@@ -220,21 +220,7 @@ impl Drop for Importer {
 impl Template {
     /// Makes the root folder of one machine, without anything that is its own.
     pub(crate) fn unpack(&self, root: &Path) -> Result<(), Error> {
-        // /usr is never written in place; what is written in place is copied.
-        run(
-            Command::new("cp").args(["-a", "--link"]).arg(&self.debian).arg(root),
-            SOON,
-        )?;
-        for folder in ["etc", "var", "root"] {
-            shell::remove_folder(&root.join(folder))?;
-            run(
-                Command::new("cp")
-                    .arg("-a")
-                    .arg(self.debian.join(folder))
-                    .arg(root.join(folder)),
-                SOON,
-            )?;
-        }
+        unpack_system(&self.debian, root)?;
         let store = root.join("var/lib/containerd");
         run(
             Command::new("cp")
@@ -256,4 +242,21 @@ impl Template {
         )?;
         Ok(())
     }
+}
+
+/// Makes a root folder of the Debian, without anything that is a machine's or a release's.
+pub(crate) fn unpack_system(debian: &Path, root: &Path) -> Result<(), Error> {
+    // /usr is never written in place; what is written in place is copied.
+    run(Command::new("cp").args(["-a", "--link"]).arg(debian).arg(root), SOON)?;
+    for folder in ["etc", "var", "root"] {
+        shell::remove_folder(&root.join(folder))?;
+        run(
+            Command::new("cp")
+                .arg("-a")
+                .arg(debian.join(folder))
+                .arg(root.join(folder)),
+            SOON,
+        )?;
+    }
+    Ok(())
 }
