@@ -23,6 +23,9 @@ const CHARTS: [&str; 4] = [
     "rancher-logging-crd",
 ];
 
+/// What is said of a node that was being emptied, and is not any more.
+const PUT_BACK: &str = "put back before it was drained";
+
 /// Pauses the charts that are not; whether that is still to be done.
 pub fn pause_charts(turn: &mut Turn<'_>) -> bool {
     let mut pausing = Vec::new();
@@ -107,12 +110,7 @@ fn unwind(turn: &mut Turn<'_>, node: &Node) {
         let job = job.target.clone();
         turn.first(HciAction::DeleteJob { job });
     }
-    turn.set_node(
-        node.name.as_str(),
-        State::ImagesPreloaded,
-        "",
-        "put back before it was drained",
-    );
+    turn.set_node(node.name.as_str(), State::ImagesPreloaded, "", PUT_BACK);
     // Before that is said: nobody would know any more that the taint is ours.
     if let Some(action) = untainted(node) {
         turn.first(action);
@@ -142,7 +140,10 @@ fn has_emptied(turn: &Turn<'_>, node: &Node) -> bool {
     let has_job = emptying.iter().any(|kind| turn.job(*kind, Some(&node.name)).is_some());
     let prepared = turn.condition(Is::NodesPrepared) == Some(Tri::True);
     let state = turn.node_state(node.name.as_str());
-    has_job || state.is_some_and(|state| state > State::Paused && (state != State::Failed || prepared))
+    let status = turn.status().node_statuses.get(node.name.as_str());
+    // Its taint may have been seen only since.
+    let put_back = status.is_some_and(|status| status.message == PUT_BACK);
+    has_job || put_back || state.is_some_and(|state| state > State::Paused && (state != State::Failed || prepared))
 }
 
 /// How far an upgrade came. A node that failed was drained if Rancher was answered about it.

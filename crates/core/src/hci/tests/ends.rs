@@ -287,3 +287,21 @@ fn nothing_around_an_upgrade_is_written_before_it_is_seen_that_the_upgrade_is_as
     let target = crate::objects::target_of(&world.upgrade().metadata);
     assert_eq!(**first, crate::hci::action::HciAction::Confirm { target });
 }
+
+#[test]
+fn a_taint_that_is_seen_only_after_its_node_was_put_back_goes_too() {
+    let mut world = in_state("Pre-draining");
+    world.change_node("node-1", |node| node.taints.clear());
+    world.annotate("afloat.dev/abort", "true");
+    // One decision: it is put back, and nothing is tidied yet.
+    for action in world.decide().actions {
+        if let Action::Hci(action) = action {
+            world.carry_out(&action);
+        }
+    }
+    assert_eq!(world.state("node-1"), "Images preloaded");
+    world.taint("node-1");
+    world.settle();
+    assert!(crate::hci::over(&world.upgrade()));
+    world.assert_nothing_left();
+}
