@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::action::{ClusterChange, HciAction};
 use super::turn::{Tri, Turn};
 use super::view::LocalCluster;
-use super::{flow, image};
+use super::{cleanup, flow, image};
 use crate::view::Key;
 
 /// How long Longhorn waits for a node to come back before it builds replicas elsewhere, while nodes reboot.
@@ -29,8 +29,13 @@ fn replenishment() -> Key {
 
 /// Whether Rancher was asked; asks where it was not.
 pub fn begun(turn: &mut Turn<'_>) -> bool {
-    if turn.condition(Is::NodesUpgraded).is_some() {
-        return true;
+    match turn.condition(Is::NodesUpgraded) {
+        Some(Tri::Unknown) => {
+            ask_again(turn);
+            return true;
+        }
+        Some(_) => return true,
+        None => {}
     }
     if flow::held(turn) {
         return false;
@@ -55,6 +60,23 @@ pub fn begun(turn: &mut Turn<'_>) -> bool {
         change,
     });
     false
+}
+
+/// Asks once more where everything was put back when the upgrade had stopped, and whoever resumed it had not seen that yet.
+fn ask_again(turn: &mut Turn<'_>) {
+    let cluster = turn.view.hci.local_cluster().map(Arc::clone);
+    let forgotten = |cluster: &LocalCluster| cluster.rolled_out_for.is_none();
+    let (Some(cluster), Some(release)) = (cluster.filter(|cluster| forgotten(cluster)), image::release(turn)) else {
+        return;
+    };
+    if cleanup::ending(turn) {
+        return;
+    }
+    let change = ask(&cluster, turn, &release.kubernetes.to_string());
+    turn.then(HciAction::PatchCluster {
+        cluster: cluster.target.clone(),
+        change,
+    });
 }
 
 /// What is set for as long as nodes reboot.

@@ -305,3 +305,21 @@ fn a_taint_that_is_seen_only_after_its_node_was_put_back_goes_too() {
     assert!(crate::hci::over(&world.upgrade()));
     world.assert_nothing_left();
 }
+
+#[test]
+fn rancher_is_asked_again_where_an_upgrade_was_resumed_by_whoever_had_not_seen_that_all_was_put_back() {
+    let mut world = World::new(3);
+    world.start();
+    world.reach_nodes();
+    let cluster = world.view.hci.local_cluster().unwrap().clone();
+    assert!(cluster.rolled_out_for.is_some());
+    let mut put_back = cluster.what.clone();
+    put_back.rolled_out_for = None;
+    put_back.before = None;
+    let key = cluster.target.key.clone();
+    world.take(&key.namespace, &key.name, put_back, HciObject::Cluster);
+    world.settle();
+    let asked = world.view.hci.local_cluster().unwrap();
+    assert_eq!(asked.rolled_out_for, cluster.rolled_out_for);
+    assert_eq!(asked.provision_generation, cluster.provision_generation + 1);
+}
