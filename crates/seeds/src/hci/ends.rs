@@ -53,8 +53,8 @@ impl World {
 
     /// It has failed once more, although people have resumed it: old news of what had failed was taken for new.
     pub fn failed_again(&self) -> bool {
-        let resumes = |act: &Act| act.what.contains(&Deed::resume());
-        let resumed = self.acts.is_empty() && self.script.people.iter().any(resumes);
+        let goes_on = |act: &Act| act.what.contains(&Deed::resume());
+        let resumed = self.acts.is_empty() && self.script.people.iter().any(goes_on);
         let failed = self.upgrade().is_some_and(|upgrade| is_over(&upgrade.what, false));
         self.script.end == End::Succeeded && resumed && failed
     }

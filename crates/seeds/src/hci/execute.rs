@@ -37,6 +37,10 @@ pub struct Executor<'a> {
     pub bug: Option<Bug>,
 }
 
+#[allow(
+    clippy::unnecessary_wraps,
+    reason = "each does the whole of an action, and actions may be refused"
+)]
 impl Executor<'_> {
     fn loose(&self) -> Loose {
         Loose {
@@ -87,6 +91,14 @@ impl Executor<'_> {
             HciAction::RestartRepo { deployment, .. } => self.restart_repo(deployment),
             HciAction::DeleteRepo { deployment } => self.delete_repo(deployment),
             HciAction::PatchCluster { cluster, change } => self.patch_cluster(cluster, change),
+            HciAction::Task(write) => self.task(write),
+            _ => self.execute_more(action),
+        }
+    }
+
+    /// What is changed around an upgrade.
+    fn execute_more(&mut self, action: &HciAction) -> Done {
+        match action {
             HciAction::Answer { secret, hook, value } => {
                 let there = meant(self.world.store.hci.plans.get(&secret.key), secret, self.loose())?;
                 let value = Some(value.to_string());
@@ -119,7 +131,7 @@ impl Executor<'_> {
                 let there = meant(self.world.store.hci.addons.get(&addon.key), addon, self.loose())?;
                 self.change(HciObject::Addon, &there, |addon| addon.enabled = *enabled)
             }
-            HciAction::Task(write) => self.task(write),
+            _ => Ok(Answer::Nothing),
         }
     }
 
@@ -339,19 +351,16 @@ impl Executor<'_> {
         } else {
             vms.clone()
         };
-        match list {
-            Some(list) => {
-                let there = meant(self.world.store.hci.restore_lists.get(&list.key), list, self.loose())?;
-                self.change(HciObject::RestoreList, &there, |list| {
-                    list.nodes.insert(node.as_str().to_owned(), vms);
-                })
-            }
-            None => {
-                let nodes = BTreeMap::from([(node.as_str().to_owned(), vms)]);
-                let what = RestoreList { nodes };
-                self.create(HciKind::RestoreList, key, upgrade, what, HciObject::RestoreList)
-            }
+        if let Some(list) = list {
+            let there = self.world.store.hci.restore_lists.get(&list.key);
+            let there = meant(there, list, self.loose())?;
+            return self.change(HciObject::RestoreList, &there, |list| {
+                list.nodes.insert(node.as_str().to_owned(), vms);
+            });
         }
+        let nodes = BTreeMap::from([(node.as_str().to_owned(), vms)]);
+        let what = RestoreList { nodes };
+        self.create(HciKind::RestoreList, key, upgrade, what, HciObject::RestoreList)
     }
 
     fn patch_cluster(&mut self, cluster: &Target, change: &ClusterChange) -> Done {
@@ -367,16 +376,16 @@ impl Executor<'_> {
     }
 
     fn create_repo(&mut self, repo: &Repo) -> Done {
-        let shelf = Shelf::Workload;
+        let place = Shelf::Workload;
         if let Some(there) = self.world.store.repo(&repo.key).cloned() {
-            let ours = self.world.store.owner(shelf, &repo.key) == Some(&repo.upgrade.uid);
+            let ours = self.world.store.owner(place, &repo.key) == Some(&repo.upgrade.uid);
             return if ours {
                 Ok(Answer::Workload(there))
             } else {
                 Err(Refused::AlreadyExists)
             };
         }
-        self.world.store.own(shelf, &repo.key, &repo.upgrade.uid);
+        self.world.store.own(place, &repo.key, &repo.upgrade.uid);
         self.world.is_owned(&repo.upgrade.uid);
         let workload = Workload {
             kind: WorkloadKind::Deployment,

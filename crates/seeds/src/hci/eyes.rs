@@ -35,19 +35,19 @@ impl Eyes {
             held: vec![0; many],
             buried: BTreeMap::new(),
         };
-        for shelf in &watched {
-            eyes.list(store, *shelf, revision);
+        for place in &watched {
+            eyes.list(store, *place, revision);
         }
         eyes.watched = watched;
         eyes
     }
 
-    pub fn watches(&self, shelf: Shelf) -> bool {
-        self.watched.contains(&shelf)
+    pub fn watches(&self, place: Shelf) -> bool {
+        self.watched.contains(&place)
     }
 
-    pub fn hold(&mut self, shelf: Shelf, until: Millis) {
-        let held = &mut self.held[shelf.index()];
+    pub fn hold(&mut self, place: Shelf, until: Millis) {
+        let held = &mut self.held[place.index()];
         *held = (*held).max(until);
     }
 
@@ -60,18 +60,18 @@ impl Eyes {
         store.node_revision(self.cursors[Shelf::Node.index()])
     }
 
-    fn list(&mut self, store: &Store, shelf: Shelf, revision: u64) {
-        let upto = store.length_at(shelf, revision);
-        match shelf {
-            Shelf::Hci(kind) if upto == store.length(shelf) => {
+    fn list(&mut self, store: &Store, place: Shelf, revision: u64) {
+        let upto = store.length_at(place, revision);
+        match place {
+            Shelf::Hci(kind) if upto == store.length(place) => {
                 for key in store.hci.keys(kind) {
                     if let Some(object) = store.hci.get(kind, &key) {
                         self.view.hci.take(object);
                     }
                 }
-                self.cursors[shelf.index()] = upto;
+                self.cursors[place.index()] = upto;
             }
-            _ => self.advance(store, shelf, upto, &mut Vec::new()),
+            _ => self.advance(store, place, upto, &mut Vec::new()),
         }
     }
 
@@ -85,12 +85,12 @@ impl Eyes {
     ) -> Option<Millis> {
         let mut behind: Option<Millis> = None;
         let mut later = |at: Millis| behind = Some(behind.map_or(at, |other| other.min(at)));
-        for shelf in self.watched.clone() {
-            let (length, from) = (store.length(shelf), self.cursors[shelf.index()]);
+        for place in self.watched.clone() {
+            let (length, from) = (store.length(place), self.cursors[place.index()]);
             if length == from {
                 continue;
             }
-            let held = self.held[shelf.index()];
+            let held = self.held[place.index()];
             if held > now {
                 later(held);
                 continue;
@@ -99,18 +99,18 @@ impl Eyes {
             if upto < length {
                 later(now);
             }
-            self.advance(store, shelf, upto, changed);
+            self.advance(store, place, upto, changed);
         }
         behind
     }
 
-    fn advance(&mut self, store: &Store, shelf: Shelf, upto: usize, changed: &mut Vec<Changed>) {
-        let from = self.cursors[shelf.index()];
+    fn advance(&mut self, store: &Store, place: Shelf, upto: usize, changed: &mut Vec<Changed>) {
+        let from = self.cursors[place.index()];
         if upto <= from {
             return;
         }
-        self.cursors[shelf.index()] = upto;
-        match shelf {
+        self.cursors[place.index()] = upto;
+        match place {
             Shelf::Node => {
                 for change in &store.base.nodes.changes()[from..upto] {
                     self.node(change, changed);
@@ -138,15 +138,14 @@ impl Eyes {
             }
             Shelf::Workload => {
                 for change in &store.base.workloads.changes()[from..upto] {
-                    if self.is_buried(shelf, &change.key.1, change.revision) {
+                    if self.is_buried(place, &change.key.1, change.revision) {
                         continue;
                     }
-                    match &change.after {
-                        Some(workload) => self.workload(workload, changed),
-                        None => {
-                            let gone = self.view.workloads.remove(&change.key);
-                            changed.extend(gone.map(|_| Changed::Surroundings));
-                        }
+                    if let Some(workload) = &change.after {
+                        self.workload(workload, changed);
+                    } else {
+                        let gone = self.view.workloads.remove(&change.key);
+                        changed.extend(gone.map(|_| Changed::Surroundings));
                     }
                 }
             }
@@ -154,8 +153,8 @@ impl Eyes {
         }
     }
 
-    fn is_buried(&self, shelf: Shelf, key: &Key, revision: u64) -> bool {
-        let buried = self.buried.get(&(shelf, key.clone()));
+    fn is_buried(&self, place: Shelf, key: &Key, revision: u64) -> bool {
+        let buried = self.buried.get(&(place, key.clone()));
         buried.is_some_and(|buried| revision <= *buried)
     }
 
@@ -164,12 +163,11 @@ impl Eyes {
         if known.is_some_and(|known| change.revision <= known) {
             return;
         }
-        match &change.after {
-            Some(node) => changed.extend(self.put_node(node)),
-            None => {
-                self.view.nodes.remove(&change.key);
-                changed.push(Changed::Node(change.key.clone()));
-            }
+        if let Some(node) = &change.after {
+            changed.extend(self.put_node(node));
+        } else {
+            self.view.nodes.remove(&change.key);
+            changed.push(Changed::Node(change.key.clone()));
         }
     }
 
@@ -239,14 +237,14 @@ impl Eyes {
                 let news = self.view.hci.take(object.clone());
                 news.then_some(Changed::Hci(kind))
             }
-            Answer::Gone(shelf, target, revision) => self.bury(*shelf, target, *revision),
+            Answer::Gone(place, target, revision) => self.bury(*place, target, *revision),
         }
     }
 
     /// An own write has deleted an object: gone at once, also while a watch still tells of it.
-    fn bury(&mut self, shelf: Shelf, target: &afloat_core::view::Target, revision: u64) -> Option<Changed> {
-        self.buried.insert((shelf, target.key.clone()), revision);
-        match shelf {
+    fn bury(&mut self, place: Shelf, target: &afloat_core::view::Target, revision: u64) -> Option<Changed> {
+        self.buried.insert((place, target.key.clone()), revision);
+        match place {
             Shelf::Hci(kind) => {
                 let (uid, _) = self.view.hci.known(kind, &target.key)?;
                 let gone = uid == target.uid && self.view.hci.remove(kind, &target.key);

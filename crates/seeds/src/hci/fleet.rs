@@ -57,7 +57,7 @@ impl World {
             self.bring(key, &chart.version);
         }
         self.change(Writer::Fleet, HciObject::Bundle, &bundle, |bundle| {
-            bundle.observed = true
+            bundle.observed = true;
         });
     }
 

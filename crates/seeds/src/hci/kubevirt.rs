@@ -61,21 +61,20 @@ impl World {
                     "Stopping"
                 }
             }
-            (true, false) => match self.place(key, None, None) {
-                Some(node) => {
+            (true, false) => {
+                if let Some(node) = self.room_for(key, None, None) {
                     let vmi = instance(self.shapes.get(key), &node);
                     self.make(Writer::KubeVirt, (&key.namespace, &key.name), vmi, HciObject::Vmi);
                     "Running"
-                }
-                None => {
+                } else {
                     self.look_at(self.now + PENDING, Look::Vm(key.clone()));
                     "ErrorUnschedulable"
                 }
-            },
+            }
         };
         if *vm.status != *word {
             self.change(Writer::KubeVirt, HciObject::Vm, &vm, |vm: &mut Vm| {
-                vm.status = Arc::from(word)
+                vm.status = Arc::from(word);
             });
         }
     }
@@ -121,13 +120,13 @@ impl World {
             return self.end_migration(&migration, Some("the guest writes faster than it can be copied"));
         }
         self.change(Writer::KubeVirt, HciObject::Vmi, &vmi, |vmi: &mut Vmi| {
-            vmi.node = Some(target)
+            vmi.node = Some(target);
         });
         self.end_migration(&migration, None);
     }
 
     fn begin_migration(&mut self, migration: &Arc<Seen<Migration>>, vm: &Key, from: Option<&NodeName>) {
-        match self.place(vm, from, migration.to.as_ref()) {
+        match self.room_for(vm, from, migration.to.as_ref()) {
             Some(target) => {
                 self.destinations.insert(migration.target.uid.clone(), target);
                 let from = from.cloned();
@@ -171,7 +170,7 @@ impl World {
 
     /// Where a machine may go, other than where it is: in service, not tainted, and the least crowded. Of two the one that was upgraded
     /// is preferred, or a machine would move twice.
-    fn place(&self, vm: &Key, from: Option<&NodeName>, only: Option<&NodeName>) -> Option<NodeName> {
+    fn room_for(&self, vm: &Key, from: Option<&NodeName>, only: Option<&NodeName>) -> Option<NodeName> {
         let shape = self.shapes.get(vm);
         let selected = shape.filter(|shape| shape.bound == Some(Binding::Selector));
         let takes = |node: &&Arc<Node>| {

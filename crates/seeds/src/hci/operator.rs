@@ -54,6 +54,7 @@ struct Turn {
 }
 
 /// One replica.
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct Replica {
     alive: bool,
     incarnation: u32,
@@ -63,6 +64,8 @@ pub struct Replica {
     again: BTreeMap<Subject, Millis>,
     failures: BTreeMap<Subject, u32>,
     sync_planned: bool,
+    /// Its watches have delivered once: an API server that lags does so with everything.
+    caught_up: bool,
     turns_planned: bool,
     fetch_at: Option<Millis>,
     bug: Option<Bug>,
@@ -83,6 +86,7 @@ impl Replica {
             again: BTreeMap::new(),
             failures: BTreeMap::new(),
             sync_planned: false,
+            caught_up: false,
             turns_planned: false,
             fetch_at: None,
             bug,
@@ -92,22 +96,22 @@ impl Replica {
 
 /// Kinds that an operator watches: all but those that only a task looks at.
 fn watched() -> Vec<Shelf> {
-    let only_tasks = |shelf: &Shelf| matches!(shelf, Shelf::Hci(HciKind::Bundle | HciKind::HelmRelease));
-    Shelf::all().filter(|shelf| !only_tasks(shelf)).collect()
+    let only_tasks = |place: &Shelf| matches!(place, Shelf::Hci(HciKind::Bundle | HciKind::HelmRelease));
+    Shelf::all().filter(|place| !only_tasks(place)).collect()
 }
 
 impl World {
     /// Something was written: whoever watches it will hear of it.
-    pub(super) fn wake(&mut self, shelf: Shelf) {
+    pub(super) fn wake(&mut self, place: Shelf) {
         for index in 0..self.replicas.len() {
             let replica = &self.replicas[index];
-            let sees = replica.eyes.as_ref().is_some_and(|eyes| eyes.watches(shelf));
+            let sees = replica.eyes.as_ref().is_some_and(|eyes| eyes.watches(place));
             if replica.alive && sees && !replica.sync_planned {
                 let after = self.lag();
                 self.plan_sync(index, after);
             }
         }
-        self.wake_tasks(shelf);
+        self.wake_tasks(place);
     }
 
     fn plan_sync(&mut self, index: usize, after: Millis) {
@@ -146,12 +150,12 @@ impl World {
 
     pub(super) fn hold_watches(&mut self, kind: usize, time: Millis) {
         let until = self.now + time;
-        let Some(shelf) = Shelf::all().nth(kind) else { return };
+        let Some(place) = Shelf::all().nth(kind) else { return };
         for eyes in self.replicas.iter_mut().filter_map(|replica| replica.eyes.as_mut()) {
-            eyes.hold(shelf, until);
+            eyes.hold(place, until);
         }
         for task in self.tasks.values_mut() {
-            task.hold(shelf, until);
+            task.hold(place, until);
         }
     }
 
@@ -221,7 +225,7 @@ impl World {
             return;
         };
         let mut changed = Vec::new();
-        let lags = self.plan.lag > 200;
+        let lags = self.plan.lag > 200 && std::mem::replace(&mut self.replicas[index].caught_up, true);
         let rng = &mut self.rng;
         let partly = |from, length| {
             if lags && rng.bool() {

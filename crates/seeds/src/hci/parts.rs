@@ -15,12 +15,12 @@ const TAKES: Millis = 30 * SECOND;
 
 impl World {
     /// Does what is to be done about an object, once it has taken its time.
-    pub(super) fn part(&mut self, shelf: Shelf, key: &Key) {
-        if self.is_served(shelf, key) || !self.takes(&(Look::Part(shelf, key.clone()), 0), TAKES) {
+    pub(super) fn part(&mut self, place: Shelf, key: &Key) {
+        if self.is_served(place, key) || !self.takes(&(Look::Part(place, key.clone()), 0), TAKES) {
             return;
         }
         let writer = Writer::Harvester;
-        match shelf {
+        match place {
             Shelf::Workload => {
                 if let Some(repo) = self.store.repo(key) {
                     let mut served = Workload::clone(repo);
@@ -60,9 +60,9 @@ impl World {
     }
 
     /// There is nothing to do about it, or never will be.
-    fn is_served(&self, shelf: Shelf, key: &Key) -> bool {
+    fn is_served(&self, place: Shelf, key: &Key) -> bool {
         let hci = &self.store.hci;
-        match shelf {
+        match place {
             Shelf::Workload => self.store.repo(key).is_none_or(|repo| repo.ready == repo.replicas),
             Shelf::Hci(HciKind::Image) => hci
                 .images

@@ -123,7 +123,7 @@ impl World {
                 let key = Key::new(LOCAL_NAMESPACE, "local");
                 if let Some(cluster) = self.store.hci.capi_clusters.get(&key).cloned() {
                     self.change(PERSON, HciObject::CapiCluster, &cluster, |cluster| {
-                        cluster.paused = true
+                        cluster.paused = true;
                     });
                 }
             }

@@ -177,7 +177,7 @@ impl World {
         });
         if cluster.checkpoint != said {
             self.change(Writer::Rancher, HciObject::Cluster, cluster, |cluster| {
-                cluster.checkpoint = said
+                cluster.checkpoint = said;
             });
         }
     }

@@ -76,7 +76,7 @@ impl Rules {
 
     /// Something was written.
     pub fn saw(&mut self, store: &Store, note: &Note) {
-        match note.shelf {
+        match note.place {
             Shelf::Node => self.node(store, note),
             Shelf::Hci(kind) => {
                 let change = &store.history(kind)[note.index];
@@ -137,8 +137,8 @@ impl Rules {
             (HciKind::RestoreList, None) => self.recorded.clear(),
             (HciKind::RestoreList, Some(HciObject::RestoreList(list))) => {
                 let now: BTreeSet<String> = list.nodes.values().flatten().cloned().collect();
-                let lost = self.recorded.difference(&now).next().cloned();
-                self.judge(9, lost.is_none(), || format!("{lost:?} is taken off the record"));
+                let missing = self.recorded.difference(&now).next().cloned();
+                self.judge(9, missing.is_none(), || format!("{missing:?} is taken off the record"));
                 self.recorded = now;
             }
             (HciKind::Vmi, Some(HciObject::Vmi(vmi))) => {
@@ -157,13 +157,13 @@ impl Rules {
 
     fn moved_on(&mut self, store: &Store, before: &HciObject, after: &HciObject) {
         match (before, after) {
-            (HciObject::Vm(before), HciObject::Vm(after)) => {
-                // Whoever is stopped by a task was on record before.
-                if after.run_before.is_some() && before.run_before.is_none() {
-                    let key = after.target.key.to_string();
-                    let known = self.recorded.contains(&key);
-                    self.judge(9, known, || format!("{key} is stopped without being on record"));
-                }
+            // Whoever is stopped by a task was on record before.
+            (HciObject::Vm(before), HciObject::Vm(after))
+                if after.run_before.is_some() && before.run_before.is_none() =>
+            {
+                let key = after.target.key.to_string();
+                let known = self.recorded.contains(&key);
+                self.judge(9, known, || format!("{key} is stopped without being on record"));
             }
             (HciObject::Plan(before), HciObject::Plan(after)) => {
                 let node = after.machine.trim_start_matches("custom-").to_owned();
@@ -184,13 +184,13 @@ impl Rules {
                     self.breaks(12, "Rancher is asked, and nobody notes for whom");
                 }
             }
-            (HciObject::Volume(before), HciObject::Volume(after)) => {
-                if before.wanted.is_some() && after.wanted.is_none() {
-                    let name = &after.target.key.name;
-                    self.judge(8, after.users.is_empty(), || {
-                        format!("volume {name} is taken off while it is used")
-                    });
-                }
+            (HciObject::Volume(before), HciObject::Volume(after))
+                if before.wanted.is_some() && after.wanted.is_none() =>
+            {
+                let name = &after.target.key.name;
+                self.judge(8, after.users.is_empty(), || {
+                    format!("volume {name} is taken off while it is used")
+                });
             }
             _ => {}
         }

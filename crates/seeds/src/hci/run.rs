@@ -88,6 +88,7 @@ fn prepare(options: &Options<Hci>) -> World {
     if !plain && matches!(script.end, End::Succeeded | End::Gone) {
         script.says.clear();
     }
+    let vanishes = script.end == End::Gone;
     let stubborn = !script.trouble.failing_migrations.is_empty();
     let machines = usize::try_from(script.ground.nodes).unwrap_or(1);
     let mut world = World::new(rng.u64(..), script, Plan::none());
@@ -99,7 +100,12 @@ fn prepare(options: &Options<Hci>) -> World {
     }
     if !options.clean {
         // A machine that refuses to move is tried three times: more that fail would be another scenario.
-        let fits = |class: Class| class != Class::MigrationFails || !stubborn;
+        // Nobody is left to take back what another replica had on its way when the Upgrade was gone; the lease keeps them apart.
+        let fits = |class: Class| match class {
+            Class::MigrationFails => !stubborn,
+            Class::TwoOperators => !vanishes,
+            _ => true,
+        };
         let allowed = |class: Class| !options.without.contains(&class) && fits(class);
         let field = Field {
             classes: Hci::CLASSES,

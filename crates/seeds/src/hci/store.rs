@@ -59,7 +59,7 @@ pub struct HciChange {
 /// What one write was: its kind, and its place in that kind's history.
 #[derive(Clone, Copy, Debug)]
 pub struct Note {
-    pub shelf: Shelf,
+    pub place: Shelf,
     pub index: usize,
     pub writer: Writer,
     pub verb: &'static str,
@@ -143,12 +143,12 @@ impl Store {
         Some(self.record(kind, change))
     }
 
-    pub fn own(&mut self, shelf: Shelf, key: &Key, upgrade: &Uid) {
-        self.owners.insert((shelf, key.clone()), upgrade.clone());
+    pub fn own(&mut self, place: Shelf, key: &Key, upgrade: &Uid) {
+        self.owners.insert((place, key.clone()), upgrade.clone());
     }
 
-    pub fn owner(&self, shelf: Shelf, key: &Key) -> Option<&Uid> {
-        self.owners.get(&(shelf, key.clone()))
+    pub fn owner(&self, place: Shelf, key: &Key) -> Option<&Uid> {
+        self.owners.get(&(place, key.clone()))
     }
 
     /// What an upgrade owns.
@@ -163,8 +163,8 @@ impl Store {
     }
 
     /// How many changes of a kind there are.
-    pub fn length(&self, shelf: Shelf) -> usize {
-        match shelf {
+    pub fn length(&self, place: Shelf) -> usize {
+        match place {
             Shelf::Node => self.base.nodes.changes().len(),
             Shelf::Pod => self.base.pods.changes().len(),
             Shelf::Budget => self.base.budgets.changes().len(),
@@ -174,11 +174,11 @@ impl Store {
     }
 
     /// How many of them were made up to a revision.
-    pub fn length_at(&self, shelf: Shelf, revision: u64) -> usize {
+    pub fn length_at(&self, place: Shelf, revision: u64) -> usize {
         fn of<K, O>(changes: &[Change<K, O>], revision: u64) -> usize {
             changes.partition_point(|change| change.revision <= revision)
         }
-        match shelf {
+        match place {
             Shelf::Node => of(self.base.nodes.changes(), revision),
             Shelf::Pod => of(self.base.pods.changes(), revision),
             Shelf::Budget => of(self.base.budgets.changes(), revision),

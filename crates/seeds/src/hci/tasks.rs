@@ -12,6 +12,7 @@ use afloat_scenes::NEW_RANCHER;
 
 use super::execute::Executor;
 use super::eyes::Eyes;
+use super::operator::Replica;
 use super::rules::Doing;
 use super::store::Shelf;
 use super::world::{Event, World};
@@ -60,9 +61,9 @@ impl Task {
         self.job.node.as_ref() == Some(node)
     }
 
-    pub fn hold(&mut self, shelf: Shelf, until: Millis) {
+    pub fn hold(&mut self, place: Shelf, until: Millis) {
         if let Some(eyes) = &mut self.eyes {
-            eyes.hold(shelf, until);
+            eyes.hold(place, until);
         }
     }
 
@@ -145,10 +146,10 @@ impl World {
         self.say("task           is killed");
     }
 
-    pub(super) fn wake_tasks(&mut self, shelf: Shelf) {
+    pub(super) fn wake_tasks(&mut self, place: Shelf) {
         let sees = |task: &Task| {
             let eyes = task.eyes.as_ref().filter(|_| task.waits_until.is_some());
-            eyes.is_some_and(|eyes| eyes.watches(shelf))
+            eyes.is_some_and(|eyes| eyes.watches(place))
         };
         let woken: Vec<Uid> = self
             .tasks
@@ -174,7 +175,7 @@ impl World {
             .push(at, Event::Task(uid.clone(), incarnation, TaskEvent::Look));
     }
 
-    pub(super) fn task_event(&mut self, uid: &Uid, incarnation: u32, event: TaskEvent) {
+    pub(super) fn task_event(&mut self, uid: &Uid, incarnation: u32, event: &TaskEvent) {
         let Some(task) = self.tasks.get(uid) else { return };
         if let TaskEvent::Deadline = event {
             return self.end_task(uid, &Err("Job was active longer than specified deadline".to_owned()));
@@ -189,7 +190,7 @@ impl World {
                     self.task_looks(uid);
                 }
             }
-            TaskEvent::Worked(work) => self.has_worked(uid, work),
+            TaskEvent::Worked(work) => self.has_worked(uid, *work),
             TaskEvent::Write => self.task_writes(uid),
             TaskEvent::Deadline => {}
         }
@@ -233,7 +234,7 @@ impl World {
             upgrade: task.job.upgrade.key.clone(),
             node: task.job.node.clone().unwrap_or_default(),
         };
-        let bug = self.replicas.first().and_then(|replica| replica.bug());
+        let bug = self.replicas.first().and_then(Replica::bug);
         let distorted = bug.and_then(|bug| bug.distort_task(&eyes.view));
         let view = distorted.as_ref().unwrap_or(&eyes.view);
         let look = task::look(task.job.kind, view, &errand, &task.host, stamp(self.now));
@@ -342,7 +343,7 @@ impl World {
             return self.write_later(uid);
         }
         let action = HciAction::Task(write);
-        let bug = self.replicas.first().and_then(|replica| replica.bug());
+        let bug = self.replicas.first().and_then(Replica::bug);
         self.rules.about_to(Doing {
             nodes_seen: self.store.revision(),
             target: super::rules::target_of(&action).cloned(),

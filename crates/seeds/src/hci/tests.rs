@@ -67,13 +67,13 @@ fn eyes_that_open_on_the_past_see_it_and_catch_up() {
     world.change(Writer::Person, HciObject::LonghornSetting, &setting, |value| {
         *value = "1800".into();
     });
-    let shelf = Shelf::Hci(HciKind::LonghornSetting);
-    let mut eyes = Eyes::open(&world.store, vec![shelf, Shelf::Node], past);
+    let place = Shelf::Hci(HciKind::LonghornSetting);
+    let mut eyes = Eyes::open(&world.store, vec![place, Shelf::Node], past);
     assert_eq!(
         (longhorn_setting(&eyes.view), eyes.view.nodes.len()),
         ("600".to_owned(), 2)
     );
-    eyes.hold(shelf, 5000);
+    eyes.hold(place, 5000);
     let mut changed = Vec::new();
     let again = eyes.sync(&world.store, 1000, |_, all| all, &mut changed);
     assert_eq!((again, changed.len()), (Some(5000), 0), "its watch says nothing yet");
@@ -85,11 +85,11 @@ fn eyes_that_open_on_the_past_see_it_and_catch_up() {
 #[test]
 fn what_an_own_write_has_deleted_does_not_come_back_with_an_older_event() {
     let mut world = laid("harvester-two-nodes");
-    let shelf = Shelf::Hci(HciKind::Machine);
-    let mut eyes = Eyes::open(&world.store, vec![shelf], 0);
+    let place = Shelf::Hci(HciKind::Machine);
+    let mut eyes = Eyes::open(&world.store, vec![place], 0);
     let machine = world.store.hci.machines.values().next().unwrap().target.clone();
     world.remove(Writer::Operator(0), "delete", HciKind::Machine, &machine.key);
-    let answer = Answer::Gone(shelf, machine.clone(), world.store.revision());
+    let answer = Answer::Gone(place, machine.clone(), world.store.revision());
     eyes.answered(&answer);
     // The watch tells of the making first, and of the end later.
     let mut made = true;

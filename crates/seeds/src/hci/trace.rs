@@ -10,7 +10,7 @@ use super::store::{Note, Shelf, Store};
 use crate::store::Change;
 
 pub fn line(store: &Store, note: &Note) -> String {
-    let (revision, key, what) = match note.shelf {
+    let (revision, key, what) = match note.place {
         Shelf::Node => of(store.base.nodes.changes(), note, ToString::to_string, node),
         Shelf::Pod => of(store.base.pods.changes(), note, ToString::to_string, |pod| {
             format!("{:?} on={:?}", pod.phase, pod.node)
@@ -29,7 +29,7 @@ pub fn line(store: &Store, note: &Note) -> String {
         "{:<14} r{revision:<5} {} {}/{key} {what}",
         note.writer.word(),
         note.verb,
-        note.shelf.word(),
+        note.place.word(),
     )
 }
 
@@ -75,7 +75,7 @@ fn object(object: &HciObject) -> String {
     match object {
         HciObject::Upgrade(seen) => upgrade(&seen.what),
         HciObject::Version(seen) => seen.what.spec.iso_url.clone(),
-        HciObject::Setting(seen) => seen.what.to_string(),
+        HciObject::Setting(seen) | HciObject::LonghornSetting(seen) => seen.what.to_string(),
         HciObject::UpgradeLog(seen) => format!("{:?}", seen.what),
         HciObject::Image(seen) => format!("{:?}", seen.what),
         HciObject::Addon(seen) => format!("{:?}", seen.what),
@@ -101,7 +101,6 @@ fn object(object: &HciObject) -> String {
             seen.users.len()
         ),
         HciObject::Engine(seen) => format!("{:?}", seen.what),
-        HciObject::LonghornSetting(seen) => seen.what.to_string(),
         HciObject::Upstream(seen) => format!("{:?}", seen.what),
         HciObject::Server(seen) => format!("{} rolled-out={}", seen.image, seen.rolled_out),
         HciObject::HelmRelease(seen) => format!("{:?}", seen.what),

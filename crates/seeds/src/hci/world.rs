@@ -170,7 +170,7 @@ impl World {
                 }
             }
             Event::Replica(index, incarnation, event) => self.replica_event(index, incarnation, event),
-            Event::Task(job, incarnation, event) => self.task_event(&job, incarnation, event),
+            Event::Task(job, incarnation, event) => self.task_event(&job, incarnation, &event),
             Event::Collect(upgrade) => self.collect(&upgrade),
             Event::Heartbeat(node) => self.heartbeat(&node),
             Event::Fault(index) => self.fault(index),
@@ -191,7 +191,7 @@ impl World {
             Look::Migration(key) => self.migration(key),
             Look::Volume(key) => self.volume(key),
             Look::Chart(key) => self.chart(key),
-            Look::Part(shelf, key) => self.part(*shelf, key),
+            Look::Part(place, key) => self.part(*place, key),
             Look::Machine(node) => self.machine(node),
             Look::People => self.people(),
         }
@@ -216,14 +216,9 @@ impl World {
 
     /// Whether work that takes up to so long is done; where it is not, it is looked at again when it will be.
     pub fn takes(&mut self, work: &Work, upper: Millis) -> bool {
-        let due = match self.takes.get(work) {
-            Some(due) => *due,
-            None => {
-                let due = self.now + self.rng.u64(upper / 2..=upper);
-                self.takes.insert(work.clone(), due);
-                due
-            }
-        };
+        let (now, rng) = (self.now, &mut self.rng);
+        let thrown = || now + rng.u64(upper / 2..=upper);
+        let due = *self.takes.entry(work.clone()).or_insert_with(thrown);
         if due > self.now {
             self.look_at(due, work.0.clone());
             return false;
@@ -239,10 +234,10 @@ impl World {
 
     /// Writes an object of the HCI part, and lets everyone see it.
     pub fn write(&mut self, writer: Writer, verb: &'static str, object: HciObject) {
-        let shelf = Shelf::Hci(object.kind());
+        let place = Shelf::Hci(object.kind());
         if let Some(index) = self.store.put(object) {
             self.saw(&Note {
-                shelf,
+                place,
                 index,
                 writer,
                 verb,
@@ -276,9 +271,9 @@ impl World {
 
     pub fn remove(&mut self, writer: Writer, verb: &'static str, kind: HciKind, key: &Key) {
         if let Some(index) = self.store.remove(kind, key) {
-            let shelf = Shelf::Hci(kind);
+            let place = Shelf::Hci(kind);
             self.saw(&Note {
-                shelf,
+                place,
                 index,
                 writer,
                 verb,
@@ -306,7 +301,7 @@ impl World {
     /// Lets everyone see what was written to nodes, pods, budgets and Deployments.
     pub fn settle(&mut self) {
         for written in std::mem::take(&mut self.store.base.fresh) {
-            let shelf = match written.kind {
+            let place = match written.kind {
                 KindName::Node => Shelf::Node,
                 KindName::Pod => Shelf::Pod,
                 KindName::Budget => Shelf::Budget,
@@ -314,7 +309,7 @@ impl World {
                 _ => continue,
             };
             self.saw(&Note {
-                shelf,
+                place,
                 index: written.index,
                 writer: written.writer,
                 verb: written.verb,
@@ -338,13 +333,13 @@ impl World {
             return;
         }
         self.react(note);
-        self.wake(note.shelf);
+        self.wake(note.place);
     }
 
     /// Keeps what Upgrades say.
     fn listen(&mut self, note: &Note) {
         let Some(heard) = &mut self.heard else { return };
-        let Shelf::Hci(HciKind::Upgrade) = note.shelf else {
+        let Shelf::Hci(HciKind::Upgrade) = note.place else {
             return;
         };
         if let Some(HciObject::Upgrade(upgrade)) = &self.store.history(HciKind::Upgrade)[note.index].after {
@@ -353,11 +348,11 @@ impl World {
     }
 
     fn react(&mut self, note: &Note) {
-        match note.shelf {
+        match note.place {
             Shelf::Node if note.writer != Writer::Kubelet => self.node_changed(note.index),
             Shelf::Workload => {
                 let key = self.store.base.workloads.changes()[note.index].key.1.clone();
-                self.look_soon(Look::Part(note.shelf, key));
+                self.look_soon(Look::Part(note.place, key));
             }
             Shelf::Hci(kind) => self.hci_changed(kind, note.index),
             _ => {}
@@ -447,8 +442,8 @@ impl World {
 
     /// The garbage collector: what an upgrade owned goes after it.
     fn collect(&mut self, upgrade: &Uid) {
-        for (shelf, key) in self.store.owned_by(upgrade) {
-            match shelf {
+        for (place, key) in self.store.owned_by(upgrade) {
+            match place {
                 Shelf::Workload => self.remove_repo(Writer::Collector, &key),
                 Shelf::Hci(kind) => self.remove(Writer::Collector, "collect", kind, &key),
                 _ => {}
