@@ -41,6 +41,8 @@ impl Filling {
             "restarts containerd",
             "waits for containerd",
             "waits until all parts",
+            "waits for this node's etcd",
+            "waits until the new etcd",
         ]) {
             Self::Parts
         } else if what == DRAIN {

@@ -35,6 +35,17 @@ impl Site {
         self.run(machine, &script).map(drop)
     }
 
+    /// Once the next version's etcd has its manifest, its data is damaged: neither that one nor the one before starts on it any more.
+    pub fn break_etcd(&self, machine: &str, tag: &str) -> Result<(), Error> {
+        let manifest = "/etc/kubernetes/manifests/etcd.yaml";
+        let damage = "dd if=/dev/urandom of=/var/lib/etcd/member/snap/db bs=4096 count=16 conv=notrunc";
+        // Once: what joins anew is to stay as it is.
+        let script = format!(
+            "systemd-run --quiet --unit damaged-etcd sh -c 'until grep -q etcd:{tag} {manifest}; do sleep 0.2; done; {damage}'"
+        );
+        self.run(machine, &script).map(drop)
+    }
+
     /// From now on what is brought stays.
     pub fn mend_api_server(&self, machine: &str) -> Result<(), Error> {
         self.run(machine, &format!("systemctl stop {WRONG_IMAGE}")).map(drop)

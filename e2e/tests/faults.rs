@@ -1,5 +1,5 @@
 //! What goes wrong on real machines: a registry that is away, a full disk, a damaged file, a kubeadm that fails, a kubelet and an API server
-//! that never come up. Each ends at the target, or with the machine as it was and words that say why.
+//! that never come up, an etcd that starts on its data no more. Each ends at the target, or with the machine as it was and words that say why.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by failing")]
 
@@ -227,6 +227,45 @@ fn k2_one_of_three_whose_new_api_server_never_comes_up_puts_itself_back_and_no_r
     assert_eq!(counts.failed(), 0, "requests were lost");
 
     site.mend_api_server("cp-1").unwrap();
+    ends_at_the_target(&site);
+}
+
+#[test]
+fn k2_one_of_three_whose_etcd_starts_no_more_is_joined_anew_and_no_request_is_lost() {
+    let spec = Spec {
+        name: "e2e-dead-etcd".to_owned(),
+        workers: 0,
+        ..Spec::default()
+    };
+    let site = Site::up(&spec, TO).unwrap();
+    let before = site.fingerprint("cp-1").unwrap();
+    site.break_etcd("cp-1", "3.6.8-0").unwrap();
+    site.apply_upgrade("broken", json!({"undoAfterSeconds": 120})).unwrap();
+    site.await_staged(LONG).unwrap();
+    let probers = site.lab.probers().sparing().start().unwrap();
+    let followed = site.upgrade(&[], LONG, Some(&probers), |_| Ok(())).unwrap();
+    let exit_code = told(&followed);
+    let seen = look(&site);
+    let settled = site.settled(SETTLED);
+    println!("{}", site.account_to_table(&followed).unwrap());
+    let counts = probers.stop().unwrap();
+    println!("{counts}");
+
+    assert_eq!(exit_code, Some(1), "{}", site.diagnosis());
+    settled.unwrap();
+    assert_eq!(site.states().unwrap()["cp-1"], "RolledBack");
+    assert_eq!(site.fingerprint("cp-1").unwrap(), before);
+    assert_eq!(site.left_behind(FROM).unwrap(), nothing());
+    assert_eq!(counts.failed(), 0, "requests were lost");
+    // It says so itself, and its former data is still there.
+    let journal = run(&site, "cp-1", "cat /var/lib/afloat/journal");
+    assert!(journal.contains("removed and joined anew"), "{seen}\n{journal}");
+    let manifest = run(&site, "cp-1", "cat /etc/kubernetes/manifests/etcd.yaml");
+    assert!(manifest.contains("--initial-cluster-state=existing"), "{manifest}");
+    assert!(manifest.contains("etcd:3.6.6-0"), "{manifest}");
+    let aside = run(&site, "cp-1", "ls /var/lib/etcd/afloat-aside-1/snap");
+    assert!(aside.contains("db"), "{aside}");
+
     ends_at_the_target(&site);
 }
 

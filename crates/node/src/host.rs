@@ -133,16 +133,29 @@ impl Endpoint {
     }
 }
 
+/// A member of etcd as the others list it.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct EtcdMember {
+    pub id: String,
+    /// Nothing until it has started for the first time.
+    pub name: String,
+    pub peer_urls: Vec<String>,
+    /// It hears all and decides nothing yet.
+    pub learner: bool,
+}
+
 /// What this node's etcd member knows.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct EtcdStatus {
     /// The member on this node answers and has a leader.
     pub healthy: bool,
     pub leads: bool,
-    /// Version of this member, as `3.6.6`.
+    /// Version of this member, as `3.6.6`; nothing when it does not answer.
     pub version: String,
     /// The version all members agreed on: it never goes back.
     pub cluster_version: String,
+    /// Entries this member is behind the furthest of the others.
+    pub behind: u64,
     pub peers: Vec<EtcdPeer>,
 }
 
@@ -168,10 +181,13 @@ pub trait Host {
     fn list(&mut self, folder: &str) -> Answer<Vec<Listed>>;
     /// Puts a file in place, whole and synced; folders that lack are made, for root alone.
     fn write(&mut self, path: &str, content: &[u8], mode: u32) -> Answer<()>;
-    /// The same with what another file holds, its owner and permissions included.
+    /// Puts other content into a file that is there: its owner and permissions stay.
+    fn rewrite(&mut self, path: &str, content: &[u8]) -> Answer<()>;
+    /// The same as `write` with what another file holds, its owner and permissions included.
     fn copy(&mut self, from: &str, to: &str) -> Answer<()>;
     /// Adds to the end of a file and syncs it, alone: two callers never mix.
     fn append(&mut self, path: &str, content: &[u8]) -> Answer<()>;
+    /// Of a file, or of a folder with all in it.
     fn rename(&mut self, from: &str, to: &str) -> Answer<()>;
     /// Removes a file or a folder with all in it; that there is none is fine.
     fn remove(&mut self, path: &str) -> Answer<()>;
@@ -210,4 +226,12 @@ pub trait Host {
     fn etcd(&mut self) -> Answer<EtcdStatus>;
     /// Gives etcd's leadership to another member, if this one has it.
     fn hand_over_etcd(&mut self) -> Answer<()>;
+    /// The members, as a healthy one among the others lists them.
+    fn etcd_members(&mut self) -> Answer<Vec<EtcdMember>>;
+    /// Lets the others forget a member; that they know none of this id is fine.
+    fn remove_etcd_member(&mut self, id: &str) -> Answer<()>;
+    /// Lets them expect a new one at this address, as a learner; the members then.
+    fn add_etcd_learner(&mut self, peer_url: &str) -> Answer<Vec<EtcdMember>>;
+    /// Lets a learner decide too. Whether it does: not before it has caught up.
+    fn promote_etcd_learner(&mut self, id: &str) -> Answer<bool>;
 }

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use crate::host::{Answer, Command, Endpoint, Host, HostError, Job, UnitOrder, UnitState};
 use crate::journal::{Journal, Kept, StepState};
-use crate::steps::{config, grace, kubeadm, runtime, stage, stand_aside, undo};
+use crate::steps::{config, etcd, grace, kubeadm, runtime, stage, stand_aside, undo};
 use crate::{bundle, flags, paths};
 
 /// Between two looks at something that is waited for.
@@ -58,7 +58,8 @@ pub enum Instruction {
     Gate(Gate),
     /// Ends what an earlier step has started and nobody waits for any more.
     EndJobs,
-    DecideEtcd,
+    /// What becomes of this node's etcd member.
+    Etcd(etcd::Act),
     Restore,
     RestoreClusterConfig,
     Prove,
@@ -196,7 +197,7 @@ impl Instruction {
             Self::Gate(Gate::Runtime) => "waits for containerd".to_owned(),
             Self::Gate(Gate::Node) => "waits until all parts of the node are well".to_owned(),
             Self::EndJobs => "ends what still runs".to_owned(),
-            Self::DecideEtcd => "looks at this node's etcd member".to_owned(),
+            Self::Etcd(act) => act.what().to_owned(),
             Self::Restore => "puts every file back".to_owned(),
             Self::RestoreClusterConfig => "puts the cluster's configuration back".to_owned(),
             Self::Prove => "compares every file with what it was".to_owned(),
@@ -237,7 +238,7 @@ impl Instruction {
             }
             Self::Gate(gate) => c.gate(*gate),
             Self::EndJobs => c.host.end_jobs().map(|()| Ran::Done),
-            Self::DecideEtcd => undo::decide_etcd(c),
+            Self::Etcd(act) => act.run(c),
             Self::Restore => undo::restore(c),
             Self::RestoreClusterConfig => config::restore_cluster(c),
             Self::Prove => undo::prove(c),
@@ -388,20 +389,31 @@ impl Context<'_> {
             && self.step == steps::ROLLBACK
             && waited >= i64::from(self.plan().undo_after_seconds)
         {
-            return Ok(Ran::Failed {
-                reason: Reason::RollbackFailed,
-                message: format!(
-                    "every file is as it was, but {} did not come back within {waited} seconds",
-                    endpoint.word()
-                ),
-            });
+            return Ok(self.not_back(endpoint));
         }
-        // A gate that was closed and still is need not be journalled: the wait is what there is to say.
-        Ok(match (open, self.state.open) {
+        Ok(self.in_a_row(open, Ran::Wait(gate.waiting())))
+    }
+
+    /// Done when something was seen open several times in a row. What was closed and still is need not be journalled: the wait is
+    /// what there is to say.
+    pub fn in_a_row(&self, open: bool, waits: Ran) -> Ran {
+        match (open, self.state.open) {
             (true, seen) if seen + 1 >= IN_A_ROW => Ran::Done,
-            (false, 0) => Ran::Wait(gate.waiting()),
+            (false, 0) => waits,
             _ => Ran::Seen { open },
-        })
+        }
+    }
+
+    /// All is undone and it did not help.
+    pub fn not_back(&self, endpoint: Endpoint) -> Ran {
+        let waited = self.now.duration_since(self.since).as_secs();
+        Ran::Failed {
+            reason: Reason::RollbackFailed,
+            message: format!(
+                "every file is as it was, but {} did not come back within {waited} seconds",
+                endpoint.word()
+            ),
+        }
     }
 }
 

@@ -10,6 +10,8 @@ pub const ARCHIVE: &str = "/var/lib/afloat/archive";
 pub const KEPT: &str = "/var/lib/afloat/kept";
 /// ConfigMaps that `kubeadm upgrade apply` changes for the whole cluster.
 pub const KEPT_CLUSTER: &str = "/var/lib/afloat/kept/cluster.json";
+/// The data of a single node's etcd as it was before its version changed.
+pub const ETCD_SNAPSHOT: &str = "/var/lib/afloat/kept/etcd-snapshot";
 /// The bundle on the host.
 pub const BUNDLE: &str = "/var/lib/afloat/bundle";
 /// The bundle as the stage container brings it.
@@ -45,6 +47,8 @@ pub const KUBELET_INSTANCE_CONFIG: &str = "/var/lib/kubelet/instance-config.yaml
 pub const KUBELET_FLAGS: &str = "/var/lib/kubelet/kubeadm-flags.env";
 /// Flags a person added: theirs, never written.
 pub const KUBELET_EXTRA: &str = "/etc/default/kubelet";
+/// Where kubeadm has etcd keep its data unless it is told otherwise.
+pub const ETCD_DATA: &str = "/var/lib/etcd";
 pub const CNI: &str = "/opt/cni/bin";
 pub const SWAPS: &str = "/proc/swaps";
 /// There where the machine has cgroup v2.

@@ -45,6 +45,8 @@ pub fn may_touch(path: &str) -> bool {
         || is_kubeadms(path)
         || within(paths::CNI)
         || within(paths::KUBEADM_TMP)
+        // Only where an undoing finds a member that does not start: its data is moved aside then.
+        || within(paths::ETCD_DATA)
         || within(paths::HOME)
 }
 
@@ -66,6 +68,7 @@ mod tests {
             "/etc/kubernetes/manifests/etcd.yaml",
             "/etc/kubernetes/pki/etcd/peer.crt",
             "/etc/kubernetes/admin.conf",
+            "/var/lib/etcd/afloat-aside-1/snap/db",
             "/var/lib/afloat/journal",
         ] {
             assert!(may_touch(path), "{path}");

@@ -17,7 +17,7 @@ use crate::Error;
 
 /// A running program with its log in a file.
 #[derive(Debug)]
-pub(crate) struct Guarded {
+pub struct Guarded {
     pub(crate) name: String,
     log: PathBuf,
     pid: u32,
@@ -27,7 +27,8 @@ pub(crate) struct Guarded {
 }
 
 impl Guarded {
-    pub(crate) fn start(name: &str, program: &Path, arguments: &[String], folder: &Path) -> Result<Self, Error> {
+    /// Starts a program in a folder, where its log is then too.
+    pub fn start(name: &str, program: &Path, arguments: &[String], folder: &Path) -> Result<Self, Error> {
         let log = folder.join(format!("{name}.log"));
         let output = File::create(&log).map_err(Error::file(&log))?;
         let errors = output.try_clone().map_err(Error::file(&log))?;
@@ -60,7 +61,7 @@ impl Guarded {
     }
 
     /// How it ended, if it has.
-    pub(crate) fn ended(&self) -> Option<ExitStatus> {
+    pub fn ended(&self) -> Option<ExitStatus> {
         self.child
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -70,14 +71,14 @@ impl Guarded {
     }
 
     /// The last lines of its log.
-    pub(crate) fn log_tail(&self, lines: usize) -> String {
+    pub fn log_tail(&self, lines: usize) -> String {
         let text = String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned();
         let all: Vec<&str> = text.lines().collect();
         all[all.len().saturating_sub(lines)..].join("\n")
     }
 
     /// Asks it to end, then makes it.
-    pub(crate) fn end(&self, grace: Duration) {
+    pub fn end(&self, grace: Duration) {
         let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
         let deadline = Instant::now() + grace;
         if let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw)

@@ -285,12 +285,14 @@ impl Machine {
     }
 
     /// What the machine's etcd member hears of the others.
-    pub fn hear(&mut self, peers: &[EtcdPeer], leads: bool, cluster_version: &str) {
+    pub fn hear(&mut self, peers: &[EtcdPeer], leads: bool, cluster_version: Option<&str>) {
         let name = self.name.as_str();
         let others = peers.iter().filter(|peer| peer.name != name).cloned();
         self.host.member.peers = others.collect();
         self.host.member.leads = leads;
-        cluster_version.clone_into(&mut self.host.member.cluster_version);
+        if let Some(version) = cluster_version {
+            version.clone_into(&mut self.host.member.cluster_version);
+        }
     }
 
     pub fn leads_etcd(&self) -> bool {

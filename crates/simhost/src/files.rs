@@ -127,6 +127,21 @@ impl Disk {
         }
     }
 
+    /// A file, or a folder with all that is in it; tells whether there was one.
+    pub fn rename(&mut self, from: &str, to: &str) -> bool {
+        let mut files: Vec<_> = self
+            .under(from)
+            .map(|(path, file)| (path.clone(), file.clone()))
+            .collect();
+        files.extend(self.get(from).map(|file| (from.to_owned(), file.clone())));
+        for (path, file) in &files {
+            let within = path.strip_prefix(from).unwrap_or_default();
+            self.remove_file(path);
+            self.place(&format!("{to}{within}"), file.clone());
+        }
+        !files.is_empty()
+    }
+
     pub fn remove_file(&mut self, path: &str) {
         self.tree.remove(path);
         self.unsynced.remove(path);

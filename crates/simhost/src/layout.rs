@@ -8,6 +8,7 @@ use afloat_api::common::NodeRole;
 use afloat_node::flags::minor;
 use afloat_node::{bundle, paths};
 
+use super::etcd;
 use super::files::{File, Tree};
 
 /// Which machine it is.
@@ -89,13 +90,22 @@ pub fn etcd_tag(version: &str) -> &'static str {
     }
 }
 
+/// Where the other members find the one at an address.
+pub fn peer_url(address: &str) -> String {
+    format!("https://{address}:2380")
+}
+
 /// A manifest as kubeadm renders it.
 pub fn manifest(part: &str, version: &str, address: &str) -> String {
     let tag = if part == "etcd" { etcd_tag(version) } else { version };
-    let flag = if part == "kube-apiserver" {
-        format!("- --advertise-address={address}\n")
-    } else {
-        String::new()
+    let flag = match part {
+        "kube-apiserver" => format!("- --advertise-address={address}\n"),
+        "etcd" => format!(
+            "- --data-dir={}\n- --initial-advertise-peer-urls={}\n- --name={address}\n",
+            paths::ETCD_DATA,
+            peer_url(address)
+        ),
+        _ => String::new(),
     };
     format!("image: registry.k8s.io/{part}:{tag}\n{flag}")
 }
@@ -154,6 +164,7 @@ pub fn tree(machine: &Machine, bundle: &Bundle) -> Tree {
             }
             put(&paths::manifest(part), text, 0o600);
         }
+        put(etcd::DATABASE, etcd::data_of(etcd::FIRST), 0o600);
         for path in CERTIFICATES {
             put(path, "certificate 0".to_owned(), 0o600);
         }

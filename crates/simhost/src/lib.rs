@@ -2,6 +2,7 @@
 //! preconditions, and a power supply that can fail at any operation. It does nothing by itself: time is brought by
 //! [`SimHost::tick`], and what its kubelet would tell an API server is the world's to ask for.
 
+mod etcd;
 mod files;
 mod kubeadm;
 mod layout;
@@ -14,10 +15,11 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use afloat_node::host::{EtcdPeer, Forward, Room, UnitState};
+use afloat_node::host::{Forward, Room, UnitState};
 use afloat_node::paths;
 use jiff::{SignedDuration, Timestamp};
 
+pub use etcd::{Member, Own};
 pub use files::{File, Tree};
 pub use layout::{Bundle, Machine, etcd_tag};
 pub use parts::StaticPart;
@@ -97,21 +99,16 @@ pub struct Faults {
     pub damaged_writes: u32,
     /// kubeadm finds this certificate expired.
     pub expired_certificate: Option<String>,
+    /// Tags of etcd that damage the data which they find, so that no etcd starts on it any more.
+    pub damaging_etcds: BTreeSet<String>,
+    /// Tags of etcd with which the whole cluster moves to their version: all others are at it already.
+    pub moving_etcds: BTreeSet<String>,
 }
 
 #[derive(Clone, Debug)]
 struct Unit {
     state: UnitState,
     enabled: bool,
-}
-
-/// The etcd member of a machine, as far as it does not follow from its static pod.
-#[derive(Clone, Debug, Default)]
-pub struct Member {
-    pub leads: bool,
-    /// The version all members agreed on.
-    pub cluster_version: String,
-    pub peers: Vec<EtcdPeer>,
 }
 
 /// A machine.
@@ -142,6 +139,7 @@ impl SimHost {
     pub fn new(machine: Machine, bundle: &Bundle, shared: Shared, now: Timestamp) -> Self {
         let member = Member {
             cluster_version: etcd_tag(&machine.version).to_owned(),
+            own: Some(Own::first()),
             ..Member::default()
         };
         let active = |enabled| Unit {

@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use afloat_node::flags::{minor, numbers, removed_in};
-use afloat_node::host::{EtcdStatus, Signal, UnitState};
+use afloat_node::flags::{minor, removed_in};
+use afloat_node::host::{Signal, UnitState};
 use afloat_node::paths;
 use jiff::{SignedDuration, Timestamp};
 
@@ -187,21 +187,19 @@ impl SimHost {
                 ends: None,
             };
             self.parts.insert(name, part);
+            if name == "etcd" {
+                self.open_data();
+            }
         }
     }
 
-    fn is_ready(&self, name: &str) -> bool {
+    pub(super) fn is_ready(&self, name: &str) -> bool {
         self.parts.get(name).is_some_and(|part| {
             let mut broken = self.faults.broken_parts.iter();
             let broken = broken.any(|(broken, version)| broken == name && **version == *part.version);
-            part.ready <= self.now && part.ends.is_none() && !broken
+            let has_data = name != "etcd" || self.runs_on_data(&part.version);
+            part.ready <= self.now && part.ends.is_none() && !broken && has_data
         })
-    }
-
-    /// Whether this node's etcd member answers and has a leader.
-    pub fn etcd_healthy(&self) -> bool {
-        let others = self.member.peers.iter().filter(|peer| peer.healthy).count();
-        self.is_ready("etcd") && (others + 1) * 2 > self.member.peers.len() + 1
     }
 
     /// Whether this node's API server answers `/readyz` with ok.
@@ -287,15 +285,8 @@ impl SimHost {
         self.settle();
     }
 
-    pub(super) fn etcd_status(&self) -> EtcdStatus {
-        let tag = self.parts.get("etcd").map_or("", |part| &*part.version);
-        let version = numbers(tag).iter().map(u32::to_string).collect::<Vec<_>>();
-        EtcdStatus {
-            healthy: self.etcd_healthy(),
-            leads: self.member.leads,
-            version: version.join("."),
-            cluster_version: self.member.cluster_version.clone(),
-            peers: self.member.peers.clone(),
-        }
+    /// The tag of the image of a part that runs.
+    pub(super) fn tag_of(&self, name: &str) -> Option<Arc<str>> {
+        self.parts.get(name).map(|part| Arc::clone(&part.version))
     }
 }

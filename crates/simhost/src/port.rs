@@ -2,14 +2,15 @@
 
 use afloat_node::digest::Digest;
 use afloat_node::host::{
-    Answer, Command, Endpoint, EtcdStatus, Forward, Host, HostError, Job, Listed, Room, Signal, UnitOrder, UnitState,
+    Answer, Command, Endpoint, EtcdMember, EtcdStatus, Forward, Host, HostError, Job, Listed, Room, Signal, UnitOrder,
+    UnitState,
 };
 use afloat_node::paths;
 
 use super::files::File;
 use super::{Moment, SimHost, Unit, seconds};
 
-fn refused(action: &'static str, object: &str, message: &str) -> HostError {
+pub(super) fn refused(action: &'static str, object: &str, message: &str) -> HostError {
     HostError::Failed {
         action,
         object: object.to_owned(),
@@ -104,6 +105,11 @@ impl Host for SimHost {
         )
     }
 
+    fn rewrite(&mut self, path: &str, content: &[u8]) -> Answer<()> {
+        let mode = self.disk.get(path).map_or(0o600, |file| file.mode);
+        self.write(path, content, mode)
+    }
+
     fn copy(&mut self, from: &str, to: &str) -> Answer<()> {
         self.operate(
             |host| host.disk.write(&beside(to), b"half of it", 0o600),
@@ -135,10 +141,10 @@ impl Host for SimHost {
 
     fn rename(&mut self, from: &str, to: &str) -> Answer<()> {
         self.change(|host| {
-            let file = host.disk.get(from).cloned();
-            let file = file.ok_or_else(|| refused("rename", from, "there is no such file"))?;
-            host.disk.remove(from);
-            host.place_file(to, file);
+            if !host.disk.rename(from, to) {
+                return Err(refused("rename", from, "there is no such file"));
+            }
+            host.settle();
             Ok(())
         })
     }
@@ -281,5 +287,21 @@ impl Host for SimHost {
             host.member.leads = false;
             Ok(())
         })
+    }
+
+    fn etcd_members(&mut self) -> Answer<Vec<EtcdMember>> {
+        self.ask(Self::listed_members)?
+    }
+
+    fn remove_etcd_member(&mut self, id: &str) -> Answer<()> {
+        self.change(|host| host.remove_member(id))
+    }
+
+    fn add_etcd_learner(&mut self, peer_url: &str) -> Answer<Vec<EtcdMember>> {
+        self.change(|host| host.add_learner(peer_url))
+    }
+
+    fn promote_etcd_learner(&mut self, id: &str) -> Answer<bool> {
+        self.change(|host| host.promote_learner(id))
     }
 }

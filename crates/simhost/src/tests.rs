@@ -16,6 +16,7 @@ use super::{Bundle, Machine, Shared, SimHost, Tree};
 
 mod control_planes;
 mod crashes;
+mod etcd;
 mod failures;
 mod happy;
 mod rancher;
@@ -253,6 +254,23 @@ impl Attempt {
             }
         }
         panic!("the engine never rests; the journal:\n{}", self.journal());
+    }
+
+    /// The engine is called until the journal says this.
+    pub fn until(&mut self, said: &str) {
+        for _ in 0..20_000 {
+            if self.journal().contains(said) {
+                return;
+            }
+            self.turn();
+            self.pass(Duration::from_millis(250));
+        }
+        panic!("it never {said}; the journal:\n{}", self.journal());
+    }
+
+    pub fn text(&self, path: &str) -> Option<String> {
+        let file = self.host.tree().get(path)?;
+        Some(String::from_utf8_lossy(file.bytes()).into_owned())
     }
 
     pub fn journal(&self) -> String {

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use afloat_node::digest::Digest;
 use afloat_node::host::{
-    Answer, Command, Endpoint, EtcdStatus, Forward, Host, HostError, Job, Listed, Room, Signal, UnitOrder, UnitState,
+    Answer, Command, Endpoint, EtcdMember, EtcdStatus, Forward, Host, HostError, Job, Listed, Room, Signal, UnitOrder,
+    UnitState,
 };
 use afloat_realparts::client::{Client, Request};
 use serde_json::{Value, json};
@@ -168,6 +169,9 @@ impl Host for Machine {
     fn digest(&mut self, _: &str) -> Answer<Option<Digest>> {
         Err(NOT_HERE)
     }
+    fn rewrite(&mut self, _: &str, _: &[u8]) -> Answer<()> {
+        Err(NOT_HERE)
+    }
     fn copy(&mut self, _: &str, _: &str) -> Answer<()> {
         Err(NOT_HERE)
     }
@@ -226,6 +230,18 @@ impl Host for Machine {
         Err(NOT_HERE)
     }
     fn hand_over_etcd(&mut self) -> Answer<()> {
+        Err(NOT_HERE)
+    }
+    fn etcd_members(&mut self) -> Answer<Vec<EtcdMember>> {
+        Err(NOT_HERE)
+    }
+    fn remove_etcd_member(&mut self, _: &str) -> Answer<()> {
+        Err(NOT_HERE)
+    }
+    fn add_etcd_learner(&mut self, _: &str) -> Answer<Vec<EtcdMember>> {
+        Err(NOT_HERE)
+    }
+    fn promote_etcd_learner(&mut self, _: &str) -> Answer<bool> {
         Err(NOT_HERE)
     }
 }

@@ -1,5 +1,5 @@
 //! This node's etcd member and its peers, asked through etcd's own JSON gateway with the certificates that kubeadm made for it. No
-//! data is read or written: versions, indexes and who leads.
+//! data is read or written: versions, indexes and who leads. Who is a member is changed in `members`.
 
 use std::io;
 use std::path::Path;
@@ -25,6 +25,7 @@ struct Status {
     leader: String,
     raft_index: String,
     raft_applied_index: String,
+    is_learner: bool,
     errors: Vec<String>,
 }
 
@@ -36,7 +37,7 @@ struct Header {
 
 impl Status {
     fn is_healthy(&self) -> bool {
-        !["", "0"].contains(&self.leader.as_str()) && self.errors.is_empty()
+        !["", "0"].contains(&self.leader.as_str()) && self.errors.is_empty() && !self.is_learner
     }
 
     fn leads(&self) -> bool {
@@ -46,18 +47,22 @@ impl Status {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Members {
-    members: Vec<Member>,
+pub(super) struct Members {
+    pub members: Vec<Member>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-struct Member {
+pub(super) struct Member {
     #[serde(rename = "ID")]
-    id: String,
-    name: String,
+    pub id: String,
+    pub name: String,
+    #[serde(rename = "peerURLs")]
+    pub peer_urls: Vec<String>,
     #[serde(rename = "clientURLs")]
-    client_urls: Vec<String>,
+    pub client_urls: Vec<String>,
+    #[serde(rename = "isLearner")]
+    pub is_learner: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -74,6 +79,8 @@ pub struct Gateway {
     port: u16,
     /// Of this node's member.
     name: String,
+    /// Where the others find it, which it has before it has a name among them.
+    peer_urls: Vec<String>,
     /// Where the members are written down for when this one can no longer name them.
     remembered: std::path::PathBuf,
 }
@@ -92,14 +99,29 @@ impl Gateway {
         }
         let trust = https::known(&authority, &pair.0, &pair.1).map_err(wrong_file(&pki.join("etcd")))?;
         let listens = first_url(manifest, "listen-client-urls");
+        let peer_urls = flag(manifest, "initial-advertise-peer-urls").unwrap_or_default();
         let (host, port) = listens.unwrap_or_else(|| ("127.0.0.1".to_owned(), 2379));
         Ok(Self {
             trust,
             host,
             port,
             name: flag(manifest, "name").unwrap_or_default().to_owned(),
+            peer_urls: peer_urls.split(',').map(str::to_owned).collect(),
             remembered,
         })
+    }
+
+    /// To a member that needs no certificates.
+    #[cfg(test)]
+    pub(super) fn plain(name: &str, client: (&str, u16), peer_url: &str, remembered: std::path::PathBuf) -> Self {
+        Self {
+            trust: Trust::Plain,
+            host: client.0.to_owned(),
+            port: client.1,
+            name: name.to_owned(),
+            peer_urls: vec![peer_url.to_owned()],
+            remembered,
+        }
     }
 
     /// How this node's member is; one that does not answer is not healthy.
@@ -118,7 +140,9 @@ impl Gateway {
         };
         let version = self.get_version(&self.host, self.port).unwrap_or_default();
         let index = number(&own.raft_index);
-        let others = members.iter().filter(|member| member.id != own.header.member_id);
+        let others = self.others(&members).filter(|member| member.id != own.header.member_id);
+        let peers: Vec<_> = others.map(|member| self.peer(member, index)).collect();
+        let furthest = peers.iter().map(|(_, index)| *index).max().unwrap_or(0);
         Ok(EtcdStatus {
             healthy: own.is_healthy(),
             leads: own.leads(),
@@ -128,8 +152,18 @@ impl Gateway {
                 version.etcdserver
             },
             cluster_version: version.etcdcluster,
-            peers: others.map(|member| self.peer(member, index)).collect(),
+            behind: furthest.saturating_sub(number(&own.raft_applied_index)),
+            peers: peers.into_iter().map(|(peer, _)| peer).collect(),
         })
+    }
+
+    /// All but this node's own, under whatever id: one that was just added has no name, one that was removed may be remembered.
+    pub(super) fn others<'a>(&'a self, members: &'a [Member]) -> impl Iterator<Item = &'a Member> {
+        let own = |member: &Member| {
+            let here = member.peer_urls.iter().any(|url| self.peer_urls.contains(url));
+            here || member.name == self.name
+        };
+        members.iter().filter(move |member| !own(member))
     }
 
     /// Gives leadership to the healthiest of the others, if this member has it.
@@ -149,7 +183,7 @@ impl Gateway {
             .members
             .iter()
             .filter(|member| member.id != own.header.member_id);
-        let peers = others.map(|member| (self.peer(member, index), member));
+        let peers = others.map(|member| (self.peer(member, index).0, member));
         let best = peers
             .filter(|(peer, _)| peer.healthy)
             .min_by_key(|(peer, _)| peer.behind);
@@ -165,11 +199,13 @@ impl Gateway {
         moved.map(|_| ()).map_err(failed)
     }
 
-    fn peer(&self, member: &Member, index: u64) -> EtcdPeer {
+    /// How another member is, and how far.
+    fn peer(&self, member: &Member, index: u64) -> (EtcdPeer, u64) {
         let status = of_member(member, |host, port| {
             self.post::<Status>(host, port, "/v3/maintenance/status", "{}")
         });
-        EtcdPeer {
+        let reached = status.as_ref().map_or(0, |status| number(&status.raft_index));
+        let peer = EtcdPeer {
             name: if member.name.is_empty() {
                 member.id.clone()
             } else {
@@ -177,23 +213,32 @@ impl Gateway {
             },
             healthy: status.as_ref().is_some_and(Status::is_healthy),
             behind: status.map_or(0, |status| index.saturating_sub(number(&status.raft_applied_index))),
-        }
+        };
+        (peer, reached)
+    }
+
+    /// Whether a member answers and has a leader.
+    pub(super) fn is_healthy(&self, member: &Member) -> bool {
+        self.peer(member, 0).0.healthy
     }
 
     /// What there is to know while the member here is away: which version all have agreed on decides what may be undone.
     fn seen_by_others(&self, members: &[Member]) -> EtcdStatus {
-        let others: Vec<_> = members.iter().filter(|member| member.name != self.name).collect();
+        // Who is a member may have changed since they were written down.
+        let fresh = self.listed_by_others(members).ok();
+        let members = fresh.as_deref().unwrap_or(members);
+        let others: Vec<_> = self.others(members).collect();
         let mut versions = others
             .iter()
             .filter_map(|member| of_member(member, |host, port| self.get_version(host, port)));
         EtcdStatus {
             cluster_version: versions.next().unwrap_or_default().etcdcluster,
-            peers: others.iter().map(|member| self.peer(member, 0)).collect(),
+            peers: others.iter().map(|member| self.peer(member, 0).0).collect(),
             ..EtcdStatus::default()
         }
     }
 
-    fn post<T: DeserializeOwned>(&self, host: &str, port: u16, path: &str, body: &str) -> io::Result<T> {
+    pub(super) fn post<T: DeserializeOwned>(&self, host: &str, port: u16, path: &str, body: &str) -> io::Result<T> {
         let body = Some(body);
         self.ask(&Request { host, port, path, body })
     }
@@ -227,14 +272,14 @@ impl Gateway {
         files::write(&self.remembered, text.as_bytes(), 0o600)
     }
 
-    fn recall(&self) -> Answer<Vec<Member>> {
+    pub(super) fn recall(&self) -> Answer<Vec<Member>> {
         let text = files::read(&self.remembered)?.unwrap_or_default();
         Ok(recalled(&String::from_utf8_lossy(&text)))
     }
 }
 
 /// The first answer that one of a member's addresses gives.
-fn of_member<T>(member: &Member, ask: impl Fn(&str, u16) -> io::Result<T>) -> Option<T> {
+pub(super) fn of_member<T>(member: &Member, ask: impl Fn(&str, u16) -> io::Result<T>) -> Option<T> {
     let places = member.client_urls.iter().filter_map(|url| host_and_port(url));
     let mut answers = places.filter_map(|(host, port)| ask(&host, port).ok());
     answers.next()
@@ -247,6 +292,7 @@ fn recalled(text: &str) -> Vec<Member> {
             id: words.next()?,
             name: words.next()?,
             client_urls: words.collect(),
+            ..Member::default()
         })
     });
     lines.collect()

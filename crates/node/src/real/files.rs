@@ -45,12 +45,17 @@ pub fn digest(path: &Path) -> Answer<Option<Digest>> {
 
 /// What is put in place, and for whom.
 enum Content<'a> {
-    Bytes(&'a [u8], u32),
+    /// With these permissions, or with those of the file that they replace.
+    Bytes(&'a [u8], Option<u32>),
     Of(&'a Path),
 }
 
 pub fn write(path: &Path, content: &[u8], mode: u32) -> Answer<()> {
-    put(path, &Content::Bytes(content, mode))
+    put(path, &Content::Bytes(content, Some(mode)))
+}
+
+pub fn rewrite(path: &Path, content: &[u8]) -> Answer<()> {
+    put(path, &Content::Bytes(content, None))
 }
 
 pub fn copy(from: &Path, to: &Path) -> Answer<()> {
@@ -82,7 +87,9 @@ fn stage(staged: &Path, target: &Path, content: &Content<'_>) -> Answer<()> {
             file.write_all(bytes).map_err(failed("write", target))?;
             // A file keeps whom it belongs to.
             let present = if_there(fs::metadata(target)).map_err(failed("look at", target))?;
-            (present.map(|file| (file.uid(), file.gid())), *mode)
+            let owner = present.as_ref().map(|file| (file.uid(), file.gid()));
+            let own = present.map(|file| file.mode() & 0o7777);
+            (owner, mode.or(own).unwrap_or(0o600))
         }
         Content::Of(from) => {
             let mut source = File::open(from).map_err(failed("copy", from))?;

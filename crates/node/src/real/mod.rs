@@ -11,6 +11,7 @@ mod forward;
 mod https;
 mod jobs;
 mod manifests;
+mod members;
 mod programs;
 mod units;
 
@@ -22,7 +23,8 @@ use std::time::{Duration, Instant};
 
 use crate::digest::Digest;
 use crate::host::{
-    Answer, Command, Endpoint, EtcdStatus, Forward, Host, HostError, Job, Listed, Room, Signal, UnitOrder, UnitState,
+    Answer, Command, Endpoint, EtcdMember, EtcdStatus, Forward, Host, HostError, Job, Listed, Room, Signal, UnitOrder,
+    UnitState,
 };
 use crate::paths;
 use containers::Containers;
@@ -144,6 +146,10 @@ impl Host for RealHost {
         files::write(&self.at(path), content, mode)
     }
 
+    fn rewrite(&mut self, path: &str, content: &[u8]) -> Answer<()> {
+        files::rewrite(&self.at(path), content)
+    }
+
     fn copy(&mut self, from: &str, to: &str) -> Answer<()> {
         files::copy(&self.at(from), &self.at(to))
     }
@@ -237,5 +243,21 @@ impl Host for RealHost {
 
     fn hand_over_etcd(&mut self) -> Answer<()> {
         self.gateway()?.hand_over()
+    }
+
+    fn etcd_members(&mut self) -> Answer<Vec<EtcdMember>> {
+        self.gateway()?.members()
+    }
+
+    fn remove_etcd_member(&mut self, id: &str) -> Answer<()> {
+        self.gateway()?.remove(id)
+    }
+
+    fn add_etcd_learner(&mut self, peer_url: &str) -> Answer<Vec<EtcdMember>> {
+        self.gateway()?.add(peer_url)
+    }
+
+    fn promote_etcd_learner(&mut self, id: &str) -> Answer<bool> {
+        self.gateway()?.promote(id)
     }
 }

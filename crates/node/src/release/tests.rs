@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::lists::{Bundle, ListError, images_of, old_alone};
 use super::*;
 use crate::digest::Digest;
-use crate::host::{Endpoint, EtcdStatus, Forward, Host, HostError, Listed, Room, Signal, UnitOrder, UnitState};
+use crate::host::{
+    Endpoint, EtcdMember, EtcdStatus, Forward, Host, HostError, Listed, Room, Signal, UnitOrder, UnitState,
+};
 
 const METADATA: &str = "
 images:
@@ -63,6 +65,9 @@ impl Host for Scripted {
     fn write(&mut self, path: &str, content: &[u8], _: u32) -> Answer<()> {
         self.files.insert(path.to_owned(), content.to_vec());
         Ok(())
+    }
+    fn rewrite(&mut self, _: &str, _: &[u8]) -> Answer<()> {
+        Err(NOT_HERE)
     }
     fn copy(&mut self, _: &str, _: &str) -> Answer<()> {
         Err(NOT_HERE)
@@ -151,6 +156,18 @@ impl Host for Scripted {
         Err(NOT_HERE)
     }
     fn hand_over_etcd(&mut self) -> Answer<()> {
+        Err(NOT_HERE)
+    }
+    fn etcd_members(&mut self) -> Answer<Vec<EtcdMember>> {
+        Err(NOT_HERE)
+    }
+    fn remove_etcd_member(&mut self, _: &str) -> Answer<()> {
+        Err(NOT_HERE)
+    }
+    fn add_etcd_learner(&mut self, _: &str) -> Answer<Vec<EtcdMember>> {
+        Err(NOT_HERE)
+    }
+    fn promote_etcd_learner(&mut self, _: &str) -> Answer<bool> {
         Err(NOT_HERE)
     }
 }

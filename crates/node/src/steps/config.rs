@@ -26,7 +26,7 @@ fn kubectl(args: &[&str]) -> Command {
 }
 
 /// The value of a flag in a manifest, as `--advertise-address=10.0.0.1`.
-fn flag<'a>(manifest: &'a str, name: &str) -> Option<&'a str> {
+pub(super) fn flag<'a>(manifest: &'a str, name: &str) -> Option<&'a str> {
     let start = manifest.find(name)? + name.len();
     manifest.get(start..)?.split_whitespace().next()
 }

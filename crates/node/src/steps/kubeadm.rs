@@ -12,6 +12,7 @@ use crate::host::{Answer, Command, Host};
 use crate::instruction::{Context, Gate, Group, Instruction, Ran, Rendering, command};
 use crate::journal::Journal;
 use crate::paths;
+use crate::steps::etcd::Act;
 use crate::steps::{config, grace};
 
 /// The word that stands for the swift way in the journal and the report.
@@ -148,7 +149,7 @@ pub fn control_plane(journal: &Journal) -> Vec<Instruction> {
         Instruction::Render(Rendering::Etcd),
     ]);
     match journal.facts.get("method").map(String::as_str) {
-        Some(SWIFT) => program.extend(swift(first)),
+        Some(SWIFT) => program.extend(swift(plan)),
         Some(_) => program.extend([
             Instruction::HandOverEtcd,
             Instruction::MarkApiServer,
@@ -160,7 +161,8 @@ pub fn control_plane(journal: &Journal) -> Vec<Instruction> {
     program
 }
 
-fn swift(first: bool) -> Vec<Instruction> {
+fn swift(plan: &NodePlan) -> Vec<Instruction> {
+    let first = plan.role == NodeRole::FirstControlPlane;
     let early = if first { Call::Preflight } else { Call::KubeletConfig };
     let mut program = vec![
         Instruction::Render(Rendering::ControlPlane),
@@ -171,6 +173,7 @@ fn swift(first: bool) -> Vec<Instruction> {
         Instruction::CheckEtcd,
     ];
     program.extend(end_all());
+    program.extend(snapshot(plan));
     program.extend([
         Instruction::PlaceManifests(&paths::PARTS),
         Instruction::PlaceKubelet,
@@ -199,6 +202,11 @@ pub fn end_all() -> [Instruction; 6] {
     ]
 }
 
+/// Of a single node's etcd, before its version changes: nobody else has what it has.
+fn snapshot(plan: &NodePlan) -> Option<Instruction> {
+    plan.peers.is_empty().then_some(Instruction::Etcd(Act::TakeSnapshot))
+}
+
 /// The kubelet, where it was not swapped together with the control plane.
 pub fn kubelet(journal: &Journal) -> Option<Vec<Instruction>> {
     let control_plane = journal.plan.role != NodeRole::Worker;
@@ -211,6 +219,7 @@ pub fn kubelet(journal: &Journal) -> Option<Vec<Instruction>> {
         // and be wrong. Ended before, they can only be seen as new ones.
         program.push(Instruction::CheckEtcd);
         program.extend(end_all());
+        program.extend(snapshot(&journal.plan));
         program.push(Instruction::PlaceManifests(&["etcd"]));
     } else {
         program.push(Instruction::StopKubelet);

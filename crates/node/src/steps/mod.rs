@@ -9,6 +9,7 @@ use crate::journal::Journal;
 
 pub mod config;
 mod ending;
+pub mod etcd;
 pub mod grace;
 pub mod kubeadm;
 pub mod runtime;

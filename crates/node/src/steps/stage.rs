@@ -12,6 +12,7 @@ use crate::host::{Answer, HostError, Room, UnitOrder, UnitState};
 use crate::instruction::{Context, Instruction, Ran, command, failed, is_older, wait_for_step};
 use crate::paths;
 use crate::signature::PublicKeys;
+use crate::steps::etcd;
 
 /// Room that must be left beside the bundle and what is kept: for kubeadm's own backups and for images unpacked.
 const SPARE_BYTES: u64 = 1 << 30;
@@ -127,9 +128,16 @@ fn missing_items(c: &Context<'_>, items: &[Item]) -> Vec<Finding> {
 fn no_room(c: &mut Context<'_>) -> Answer<Vec<Finding>> {
     let brought = c.host.list(paths::BROUGHT)?;
     let bytes: u64 = brought.iter().map(|file| file.bytes).sum();
+    // A single node's etcd is copied whole before its version changes.
+    let etcd: u64 = if c.is_control_plane() && c.plan().peers.is_empty() {
+        let data = etcd::data_folder(c)?;
+        c.host.list(&data)?.iter().map(|file| file.bytes).sum()
+    } else {
+        0
+    };
     // Once for the bundle itself, once for what its files replace.
     let needed = Room {
-        bytes: bytes.saturating_mul(2).saturating_add(SPARE_BYTES),
+        bytes: bytes.saturating_mul(2).saturating_add(SPARE_BYTES).saturating_add(etcd),
         inodes: SPARE_INODES,
     };
     let room = c.host.room("/var/lib")?;

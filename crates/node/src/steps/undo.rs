@@ -1,5 +1,5 @@
 //! Undoing an attempt: everything it kept is put back and compared, its parts ended and started in the same order as they were
-//! changed. Etcd has a rule of its own: a member that is healthy stays at its new version, and old data is never copied over one.
+//! changed. Etcd has rules of its own, which are in `etcd`.
 
 use std::collections::BTreeSet;
 
@@ -7,15 +7,12 @@ use afloat_api::Reason;
 use afloat_api::common::NodeRole;
 use afloat_api::node::{StepOutcome, steps};
 
-use crate::flags::numbers;
-use crate::host::{Answer, Listed, UnitState};
-use crate::instruction::{Context, Gate, Instruction, Ran, Waiting};
+use crate::host::{Answer, Listed};
+use crate::instruction::{Context, Gate, Instruction, Ran};
 use crate::journal::{Journal, Kept};
 use crate::paths;
-use crate::steps::{config, kubeadm};
-
-/// How long a member that does not answer may just be starting.
-const ETCD_SECONDS: i64 = 30;
+use crate::steps::etcd::{self, Act};
+use crate::steps::kubeadm;
 
 /// Whether a step may have changed anything.
 fn touched(journal: &Journal, step: &str) -> bool {
@@ -34,7 +31,11 @@ pub fn program(journal: &Journal) -> Vec<Instruction> {
     // A kubeadm that nobody waits for any more would go on writing what is being put back.
     let mut program = vec![Instruction::EndJobs];
     if control_plane && kubernetes {
-        program.extend([Instruction::DecideEtcd, Instruction::AwaitPeers]);
+        program.extend([
+            Instruction::Etcd(Act::Decide),
+            Instruction::AwaitPeers,
+            Instruction::Etcd(Act::CheckJoin),
+        ]);
         if forwarded {
             // After it came back it must stand aside again.
             program.push(Instruction::Forward);
@@ -49,7 +50,11 @@ pub fn program(journal: &Journal) -> Vec<Instruction> {
     if runtime {
         program.extend([Instruction::RestartRuntime, Instruction::Gate(Gate::Runtime)]);
     }
-    if kubernetes {
+    if control_plane && kubernetes {
+        program.extend(etcd::before_start(journal));
+        program.push(Instruction::RestartKubelet);
+        program.extend(etcd::after_start(journal));
+    } else if kubernetes {
         program.push(Instruction::RestartKubelet);
     }
     if kubernetes || runtime {
@@ -70,50 +75,7 @@ fn kubernetes_touched(journal: &Journal) -> bool {
 }
 
 fn stays(journal: &Journal, path: &str) -> bool {
-    journal.facts.contains_key("etcd") && path == paths::manifest("etcd")
-}
-
-/// Decides what becomes of this node's etcd member, where its version changed.
-pub fn decide_etcd(c: &mut Context<'_>) -> Answer<Ran> {
-    let live = paths::manifest("etcd");
-    let kept = c.journal.kept.iter().find(|kept| kept.path == live).cloned();
-    let Some(kept) = kept.filter(|kept| kept.digest.is_some()) else {
-        return Ok(Ran::Done);
-    };
-    let (old, new) = (c.text(&kept.copy())?, c.text(&live)?);
-    let (Some(old), Some(new)) = (
-        config::tag(&old).map(str::to_owned),
-        config::tag(&new).map(str::to_owned),
-    ) else {
-        return Ok(Ran::Done);
-    };
-    if old == new {
-        return Ok(Ran::Done);
-    }
-    let status = c.host.etcd()?;
-    if status.healthy && numbers(&status.version) == numbers(&new) {
-        return Ok(Ran::Found { fact: ("etcd", new) });
-    }
-    // After a boot it needs a while; if its kubelet is stopped, nobody is going to start it.
-    let waited = c.now.duration_since(c.since).as_secs();
-    if !status.healthy && waited < ETCD_SECONDS && c.host.unit(paths::KUBELET_UNIT)? == UnitState::Active {
-        return Ok(Ran::Wait(Waiting {
-            reason: Reason::WaitingForEtcd,
-            message: "this node's etcd member does not answer yet".to_owned(),
-        }));
-    }
-    let minor = |version: &str| numbers(version).into_iter().take(2).collect::<Vec<_>>();
-    if minor(&status.cluster_version) > minor(&old) {
-        return Ok(Ran::Failed {
-            reason: Reason::RollbackFailed,
-            message: format!(
-                "this node's etcd member is broken at {new}, and the etcd cluster has moved to {}, which {old} cannot read: \
-                 help: remove the member, and let the node join anew",
-                status.cluster_version
-            ),
-        });
-    }
-    Ok(Ran::Done)
+    path == paths::manifest("etcd") && etcd::manifest_stays(journal)
 }
 
 /// Puts every file back that is not as it was.
@@ -185,8 +147,8 @@ pub fn message(journal: &Journal) -> String {
         return "nothing was changed, so there was nothing to undo".to_owned();
     }
     let mut message = format!("{} files are as they were", journal.kept.len());
-    if let Some(tag) = journal.facts.get("etcd") {
-        message = format!("{message}; etcd stays at {tag}, healthy, with which the older API server works");
+    if let Some(member) = etcd::message(journal) {
+        message = format!("{message}; {member}");
     }
     if let Some(why) = journal.undoing().and_then(|state| state.unasked.as_ref()) {
         message = format!("{why}; {message}");

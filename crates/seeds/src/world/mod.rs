@@ -333,10 +333,14 @@ impl World {
         let leader = members.iter().find(|machine| up(machine) && machine.leads_etcd());
         let leader = leader.or_else(|| members.iter().find(|machine| up(machine)));
         let leader = leader.map(|machine| machine.name.clone());
-        let tags = members.iter().filter_map(|machine| machine.facts.part(Component::Etcd));
-        let oldest = tags.map(|part| part.tag.to_string()).min().unwrap_or_default();
+        // They agree on a version only while each of them tells its own.
+        let tags: Option<Vec<_>> = members
+            .iter()
+            .map(|machine| machine.facts.part(Component::Etcd))
+            .collect();
+        let oldest = tags.and_then(|tags| tags.iter().map(|part| part.tag.to_string()).min());
         for machine in self.machines.values_mut().filter(|machine| machine.control_plane) {
-            machine.hear(&peers, leader.as_ref() == Some(&machine.name), &oldest);
+            machine.hear(&peers, leader.as_ref() == Some(&machine.name), oldest.as_deref());
         }
         let serves = self.api_serves();
         let before = std::mem::replace(&mut self.shared.get().api_reachable, serves);

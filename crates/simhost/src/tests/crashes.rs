@@ -22,7 +22,7 @@ fn outside(attempt: &Attempt) -> Tree {
 }
 
 /// Runs it with a crash at each operation it takes without one.
-fn at_every_operation(case: Case, run: fn(&mut Attempt), check: fn(&Attempt, Case)) {
+pub fn at_every_operation(case: Case, run: fn(&mut Attempt), check: fn(&Attempt, Case)) {
     let start = Attempt::new(case);
     let mut clean = start.clone();
     clean.host.shared = Shared::new(&start.host.shared.get().kubernetes_version);

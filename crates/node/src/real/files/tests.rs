@@ -118,6 +118,29 @@ fn a_folder_is_listed_in_the_order_of_paths_and_removed_with_all_in_it() {
 }
 
 #[test]
+fn a_file_that_is_written_anew_is_read_by_whom_it_was_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("config.toml");
+    fs::write(&path, "version = 3").unwrap();
+    fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+    rewrite(&path, b"version = 4").unwrap();
+    assert_eq!(
+        (fs::read(&path).unwrap(), mode(&path)),
+        (b"version = 4".to_vec(), 0o640)
+    );
+}
+
+#[test]
+fn a_folder_is_renamed_with_all_in_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, aside) = (folder.path().join("member"), folder.path().join("aside"));
+    write(&data.join("snap/db"), b"data", 0o600).unwrap();
+    rename(&data, &aside).unwrap();
+    assert_eq!(names(folder.path()), ["aside"]);
+    assert_eq!(fs::read(aside.join("snap/db")).unwrap(), b"data");
+}
+
+#[test]
 fn a_rename_makes_the_folder_it_goes_to() {
     let folder = tempfile::tempdir().unwrap();
     let (from, to) = (folder.path().join("journal"), folder.path().join("archive/one-1"));
