@@ -274,7 +274,7 @@ impl Site {
     /// Everything that an upgrade changes on a machine and an undoing puts back. A healthy etcd stays at its new version.
     pub fn fingerprint(&self, machine: &str) -> Result<String, Error> {
         let files = "sha256sum /usr/bin/kube* /usr/local/bin/c* /usr/local/sbin/runc /opt/cni/bin/* /var/lib/kubelet/config.yaml \
-                     /var/lib/kubelet/kubeadm-flags.env; sha256sum /etc/kubernetes/manifests/kube-* 2>/dev/null || true";
+                     /var/lib/kubelet/kubeadm-flags.env /etc/containerd/config.toml; sha256sum /etc/kubernetes/manifests/kube-* 2>/dev/null || true";
         Ok(self.lab.machine(machine)?.exec(["sh", "-c", files])?)
     }
 

@@ -64,7 +64,7 @@ pub enum UnitOrder {
 pub struct Command {
     pub program: String,
     pub args: Vec<String>,
-    /// A folder bound over another one for this command alone, in a mount namespace of its own.
+    /// A folder bound over another one, or a file over a file, for this command alone, in a mount namespace of its own.
     pub over: Option<Bind>,
     pub seconds: u32,
 }
@@ -197,6 +197,8 @@ pub trait Host {
 
     fn unit(&mut self, unit: &str) -> Answer<UnitState>;
     fn order(&mut self, unit: &str, order: UnitOrder) -> Answer<()>;
+    /// What the main process of a unit was started with; nothing while there is none.
+    fn command_line(&mut self, unit: &str) -> Answer<Vec<String>>;
     /// Makes systemd read its unit files anew.
     fn reload_units(&mut self) -> Answer<()>;
 

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use crate::host::{Answer, Command, Endpoint, Host, HostError, Job, UnitOrder, UnitState};
 use crate::journal::{Journal, Kept, StepState};
-use crate::steps::{config, etcd, grace, kubeadm, runtime, stage, stand_aside, undo};
+use crate::steps::{config, etcd, grace, kubeadm, runtime, runtime_config, stage, stand_aside, undo};
 use crate::{bundle, flags, paths};
 
 /// Between two looks at something that is waited for.
@@ -35,6 +35,8 @@ pub enum Instruction {
     Keep(Group),
     /// Puts all files of the group that the bundle brings in their places.
     Change(Group),
+    /// Lets the new containerd write the configuration anew that it is going to read, where it would read another form of it.
+    MigrateRuntimeConfig,
     RestartRuntime,
     FetchConfig,
     KeepClusterConfig,
@@ -150,7 +152,12 @@ impl Instruction {
     pub fn has_intent(&self) -> bool {
         !matches!(
             self,
-            Self::CheckMachine | Self::CheckEtcd | Self::Keep(_) | Self::ChooseMethod | Self::Prove
+            Self::CheckMachine
+                | Self::CheckEtcd
+                | Self::Keep(_)
+                | Self::MigrateRuntimeConfig
+                | Self::ChooseMethod
+                | Self::Prove
         )
     }
 
@@ -177,6 +184,7 @@ impl Instruction {
             Self::HandOverEtcd => "hands over etcd's leadership".to_owned(),
             Self::Keep(group) => format!("keeps what {} is going to replace", group.word()),
             Self::Change(group) => format!("puts the new {} in place", group.word()),
+            Self::MigrateRuntimeConfig => "lets the new containerd read its configuration".to_owned(),
             Self::RestartRuntime => "restarts containerd".to_owned(),
             Self::FetchConfig => "reads the cluster's configuration".to_owned(),
             Self::KeepClusterConfig => "keeps the cluster's configuration".to_owned(),
@@ -218,6 +226,7 @@ impl Instruction {
             Self::HandOverEtcd => stand_aside::hand_over(c),
             Self::Keep(group) => runtime::keep(c, *group),
             Self::Change(group) => runtime::change(c, *group),
+            Self::MigrateRuntimeConfig => runtime_config::migrate(c),
             Self::RestartRuntime => c.order(paths::CONTAINERD_UNIT, UnitOrder::Restart),
             Self::FetchConfig => config::fetch(c),
             Self::KeepClusterConfig => config::keep_cluster(c),

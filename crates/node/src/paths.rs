@@ -12,6 +12,8 @@ pub const KEPT: &str = "/var/lib/afloat/kept";
 pub const KEPT_CLUSTER: &str = "/var/lib/afloat/kept/cluster.json";
 /// The data of a single node's etcd as it was before its version changed.
 pub const ETCD_SNAPSHOT: &str = "/var/lib/afloat/kept/etcd-snapshot";
+/// containerd's configuration as its new version writes it.
+pub const MIGRATED: &str = "/var/lib/afloat/runtime/config.toml";
 /// The bundle on the host.
 pub const BUNDLE: &str = "/var/lib/afloat/bundle";
 /// The bundle as the stage container brings it.
@@ -47,6 +49,8 @@ pub const KUBELET_INSTANCE_CONFIG: &str = "/var/lib/kubelet/instance-config.yaml
 pub const KUBELET_FLAGS: &str = "/var/lib/kubelet/kubeadm-flags.env";
 /// Flags a person added: theirs, never written.
 pub const KUBELET_EXTRA: &str = "/etc/default/kubelet";
+/// Where containerd looks for its configuration unless it is told otherwise.
+pub const CONTAINERD_CONFIG: &str = "/etc/containerd/config.toml";
 /// Where kubeadm has etcd keep its data unless it is told otherwise.
 pub const ETCD_DATA: &str = "/var/lib/etcd";
 pub const CNI: &str = "/opt/cni/bin";

@@ -14,13 +14,15 @@ const RUNTIME: [&str; 7] = [
     "runc",
 ];
 
-const SINGLE: [&str; 7] = [
+const SINGLE: [&str; 8] = [
     paths::KUBEADM,
     paths::KUBELET,
     paths::KUBECTL,
     paths::KUBELET_CONFIG,
     paths::KUBELET_INSTANCE_CONFIG,
     paths::KUBELET_FLAGS,
+    // Only where its form is older than the one of the containerd that an upgrade brings.
+    paths::CONTAINERD_CONFIG,
     paths::UNIT_FILE,
 ];
 
@@ -68,13 +70,15 @@ mod tests {
             "/etc/kubernetes/manifests/etcd.yaml",
             "/etc/kubernetes/pki/etcd/peer.crt",
             "/etc/kubernetes/admin.conf",
+            "/etc/containerd/config.toml",
             "/var/lib/etcd/afloat-aside-1/snap/db",
             "/var/lib/afloat/journal",
         ] {
             assert!(may_touch(path), "{path}");
         }
         for path in [
-            "/etc/containerd/config.toml",
+            "/etc/containerd/conf.d/mine.toml",
+            "/etc/containerd/certs.d/_default/hosts.toml",
             "/etc/default/kubelet",
             "/etc/kubernetes/manifests/kube-vip.yaml",
             "/etc/kubernetes/audit-policy.yaml",

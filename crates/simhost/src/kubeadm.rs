@@ -116,6 +116,7 @@ impl SimHost {
             _ => {}
         }
         let output = match (program, args.as_slice()) {
+            ("containerd", ["--config", file, "config", verb]) => self.containerd_config(command, file, verb),
             ("kubelet", ["--version"]) => Ok(format!(
                 "Kubernetes {}",
                 self.version_of(paths::KUBELET).unwrap_or_default()

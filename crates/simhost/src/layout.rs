@@ -151,7 +151,8 @@ pub fn tree(machine: &Machine, bundle: &Bundle) -> Tree {
     put(paths::SWAPS, "Filename Type Size\n".to_owned(), 0o444);
     put(paths::CGROUP_V2, "cpu memory pids\n".to_owned(), 0o444);
     // A person's own.
-    put("/etc/containerd/config.toml", "version = 3\n".to_owned(), 0o644);
+    let config = "version = 3\nimports = ['conf.d/*.toml'] # mine\n[plugins]\n";
+    put(paths::CONTAINERD_CONFIG, config.to_owned(), 0o640);
     put("/etc/default/kubelet", "KUBELET_EXTRA_ARGS=--v=4\n".to_owned(), 0o644);
     put("/etc/motd", "mine\n".to_owned(), 0o644);
     put("/usr/bin/htop", "htop 3.4 from apt\n".to_owned(), 0o755);

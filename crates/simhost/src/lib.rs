@@ -8,6 +8,7 @@ mod kubeadm;
 mod layout;
 mod parts;
 mod port;
+mod runtime;
 mod systems;
 #[cfg(test)]
 mod tests;
@@ -103,6 +104,8 @@ pub struct Faults {
     pub damaging_etcds: BTreeSet<String>,
     /// Tags of etcd with which the whole cluster moves to their version: all others are at it already.
     pub moving_etcds: BTreeSet<String>,
+    /// The new containerd cannot do this with its configuration (`migrate`, `dump`).
+    pub refused_configs: BTreeSet<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -119,6 +122,10 @@ pub struct SimHost {
     pub member: Member,
     pub room: Room,
     pub shared: Shared,
+    /// What containerd is started with.
+    pub runtime_options: Vec<String>,
+    /// How often it did not start.
+    pub runtime_failures: u32,
     now: Timestamp,
     disk: Disk,
     units: BTreeMap<String, Unit>,
@@ -157,6 +164,8 @@ impl SimHost {
                 inodes: 1 << 20,
             },
             shared,
+            runtime_options: Vec::new(),
+            runtime_failures: 0,
             now,
             units: BTreeMap::from(units),
             kubelet: None,

@@ -9,7 +9,7 @@ use afloat_node::host::{Signal, UnitState};
 use afloat_node::paths;
 use jiff::{SignedDuration, Timestamp};
 
-use super::{SimHost, Unit, seconds};
+use super::{SimHost, Unit, runtime, seconds};
 
 /// Where the manifests of [`paths::PARTS`] lie, in the same order; asked for at every tick.
 const MANIFESTS: [(&str, &str); 4] = [
@@ -96,7 +96,10 @@ impl SimHost {
     pub(super) fn start_unit(&mut self, unit: &str) {
         let state = match unit {
             paths::KUBELET_UNIT => self.start_kubelet(),
-            paths::CONTAINERD_UNIT if self.has_broken_runtime() => UnitState::Failed,
+            paths::CONTAINERD_UNIT if self.has_broken_runtime() => {
+                self.runtime_failures += 1;
+                UnitState::Failed
+            }
             _ => UnitState::Active,
         };
         let unit = self
@@ -106,9 +109,12 @@ impl SimHost {
         unit.state = state;
     }
 
+    /// One that does not stay up, or that does not read the form of its configuration: it reads older ones than its own.
     fn has_broken_runtime(&self) -> bool {
         let version = self.runtime_version().unwrap_or_default();
-        self.faults.broken_runtimes.iter().any(|broken| broken == version)
+        let config = self.disk.text(&self.runtime_config_path()).and_then(runtime::form_of);
+        let unread = config > Some(runtime::native_form(version));
+        unread || self.faults.broken_runtimes.iter().any(|broken| broken == version)
     }
 
     fn start_kubelet(&mut self) -> UnitState {

@@ -201,6 +201,16 @@ impl Host for SimHost {
         })
     }
 
+    fn command_line(&mut self, unit: &str) -> Answer<Vec<String>> {
+        self.ask(|host| {
+            if unit != paths::CONTAINERD_UNIT || host.unit_state(unit) != UnitState::Active {
+                return Vec::new();
+            }
+            let program = "/usr/local/bin/containerd".to_owned();
+            [program].into_iter().chain(host.runtime_options.clone()).collect()
+        })
+    }
+
     fn reload_units(&mut self) -> Answer<()> {
         self.change(|_| Ok(()))
     }

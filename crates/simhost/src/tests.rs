@@ -21,6 +21,7 @@ mod failures;
 mod happy;
 mod rancher;
 mod refusals;
+mod runtime;
 mod systems;
 mod undoing;
 

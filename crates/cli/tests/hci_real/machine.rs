@@ -196,6 +196,9 @@ impl Host for Machine {
     fn order(&mut self, _: &str, _: UnitOrder) -> Answer<()> {
         Err(NOT_HERE)
     }
+    fn command_line(&mut self, _: &str) -> Answer<Vec<String>> {
+        Err(NOT_HERE)
+    }
     fn reload_units(&mut self) -> Answer<()> {
         Err(NOT_HERE)
     }

@@ -116,7 +116,10 @@ fn start(unit: &str, folder: &Path, command: &Command) -> Answer<()> {
     files::remove(folder)?;
     files::make_folder(folder)?;
     if let Some(bind) = &command.over {
-        files::make_folder(Path::new(&bind.folder))?;
+        let bound = Path::new(&bind.folder);
+        if !bound.is_file() {
+            files::make_folder(bound)?;
+        }
     }
     let args = arguments(unit, folder, command);
     let args: Vec<&str> = args.iter().map(String::as_str).collect();

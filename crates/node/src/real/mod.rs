@@ -183,6 +183,10 @@ impl Host for RealHost {
         units::order(unit, order)
     }
 
+    fn command_line(&mut self, unit: &str) -> Answer<Vec<String>> {
+        units::command_line(unit)
+    }
+
     fn reload_units(&mut self) -> Answer<()> {
         units::reload()
     }

@@ -1,9 +1,10 @@
 //! systemd units of a real machine, through systemctl.
 
+use std::path::Path;
 use std::time::Duration;
 
 use crate::host::{Answer, HostError, UnitOrder, UnitState};
-use crate::real::programs;
+use crate::real::{files, programs};
 
 /// systemd itself gives a unit 90 seconds to stop before it kills it, and again to start.
 const LIMIT: Duration = Duration::from_mins(4);
@@ -51,6 +52,23 @@ fn state_of(properties: &[(String, String)]) -> UnitState {
     }
 }
 
+/// What the main process of a unit was started with. Not what its file says: that may name variables.
+pub fn command_line(unit: &str) -> Answer<Vec<String>> {
+    let shown = show(unit, "MainPID")?;
+    let process = property(&shown, "MainPID").to_owned();
+    if ["", "0"].contains(&process.as_str()) {
+        return Ok(Vec::new());
+    }
+    let line = files::read(Path::new(&format!("/proc/{process}/cmdline")))?;
+    Ok(arguments(&line.unwrap_or_default()))
+}
+
+/// Arguments as the kernel tells them, each with a zero at its end.
+fn arguments(line: &[u8]) -> Vec<String> {
+    let words = line.split(|byte| *byte == 0).filter(|word| !word.is_empty());
+    words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+}
+
 pub fn order(unit: &str, order: UnitOrder) -> Answer<()> {
     let verb = match order {
         UnitOrder::Start => "start",
@@ -91,6 +109,13 @@ pub fn refused(action: &'static str, object: &str, message: String) -> HostError
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_command_line_is_read_as_the_kernel_tells_it() {
+        let line = b"/usr/bin/containerd\0--config\0/etc/x y.toml\0";
+        assert_eq!(arguments(line), ["/usr/bin/containerd", "--config", "/etc/x y.toml"]);
+        assert!(arguments(b"").is_empty());
+    }
 
     #[test]
     fn a_units_state_is_read_as_systemd_tells_it() {

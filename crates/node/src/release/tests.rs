@@ -105,6 +105,9 @@ impl Host for Scripted {
         self.orders.push(format!("{order:?} {unit}"));
         Ok(())
     }
+    fn command_line(&mut self, _: &str) -> Answer<Vec<String>> {
+        Err(NOT_HERE)
+    }
     fn reload_units(&mut self) -> Answer<()> {
         self.orders.push("reload".to_owned());
         Ok(())

@@ -13,6 +13,7 @@ pub mod etcd;
 pub mod grace;
 pub mod kubeadm;
 pub mod runtime;
+pub mod runtime_config;
 pub mod stage;
 pub mod stand_aside;
 pub mod undo;
@@ -51,6 +52,7 @@ pub fn program(step: &str, journal: &Journal) -> Program {
         }
         steps::STAND_ASIDE => vec![Instruction::CheckEtcd, Instruction::Forward, Instruction::HandOverEtcd],
         steps::CONTAINERD => vec![
+            Instruction::MigrateRuntimeConfig,
             Instruction::Keep(Group::Runtime),
             Instruction::Change(Group::Runtime),
             Instruction::RestartRuntime,
@@ -79,7 +81,7 @@ pub fn report(step: &str, journal: &Journal) -> StepReport {
             Some("yes") => "new API connections go to the other control planes".to_owned(),
             _ => "this machine cannot forward connections: requests may be lost meanwhile".to_owned(),
         },
-        steps::CONTAINERD => "the new containerd runs; no container was restarted".to_owned(),
+        steps::CONTAINERD => runtime_config::message(journal),
         steps::CNI => "the new CNI plugins are in place".to_owned(),
         steps::KUBEADM => format!("kubeadm is at {}", last_kubeadm(plan)),
         steps::KUBELET => format!("the kubelet is at {}", plan.kubelet_version),

@@ -1,11 +1,14 @@
 //! Files that are kept and replaced by groups: containerd with its shim and runc, the CNI plugins, and what kubeadm and the
-//! kubelet swap change. Configuration of the runtime is the user's and is not touched.
+//! kubelet swap change. Of the runtime's configuration only the form changes, by the runtime itself (`runtime_config`).
+
+use afloat_api::Reason;
 
 use crate::bundle::{self, Item};
 use crate::host::{Answer, Listed};
 use crate::instruction::{Context, Group, Ran};
 use crate::journal::Kept;
 use crate::paths;
+use crate::steps::runtime_config;
 use crate::touches::{is_kubeadms, is_runtime};
 
 /// What the bundle brings for a group: the name within it, and where it goes.
@@ -44,6 +47,10 @@ fn targets(c: &mut Context<'_>, group: Group) -> Answer<Vec<String>> {
                 if c.host.digest(&target)? != Some(item.digest) {
                     targets.push(target);
                 }
+            }
+            // Last, so that it goes back first: an older runtime does not start with it.
+            if group == Group::Runtime {
+                targets.extend(runtime_config::target(c.journal).map(str::to_owned));
             }
             targets
         }
@@ -113,6 +120,18 @@ pub fn change(c: &mut Context<'_>, group: Group) -> Answer<Ran> {
         if placed != Ran::Done {
             return Ok(placed);
         }
+    }
+    let config = runtime_config::target(c.journal).filter(|_| group == Group::Runtime);
+    if let Some(config) = config
+        && c.host.digest(config)? != c.host.digest(paths::MIGRATED)?
+    {
+        let Some(migrated) = c.host.read(paths::MIGRATED)? else {
+            return Ok(Ran::Failed {
+                reason: Reason::StepFailed,
+                message: format!("{} is gone: it was made a moment ago", paths::MIGRATED),
+            });
+        };
+        c.host.rewrite(config, &migrated)?;
     }
     Ok(Ran::Done)
 }

@@ -40,6 +40,8 @@ pub fn program() -> Vec<Instruction> {
     vec![
         Instruction::CheckMachine,
         Instruction::CopyBundle,
+        // Here already, so that what cannot be read is told before a node is taken.
+        Instruction::MigrateRuntimeConfig,
         Instruction::InstallUnit,
         Instruction::ImportImages,
     ]
