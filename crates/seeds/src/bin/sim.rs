@@ -78,7 +78,7 @@ struct Args {
 }
 
 /// How often a long run says how far it is.
-const TOLD_EVERY: Duration = Duration::from_secs(60);
+const TOLD_EVERY: Duration = Duration::from_mins(1);
 
 #[derive(Clone, Debug)]
 struct Numbers(BTreeSet<usize>);
