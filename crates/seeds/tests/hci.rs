@@ -23,7 +23,24 @@ const SEEDS: u64 = 1000;
 const PATIENCE: u64 = 1000;
 
 /// Seeds that broke a rule before what they found was mended.
-const ONCE_BROKEN: &[(&str, u64)] = &[];
+const ONCE_BROKEN: &[(&str, u64)] = &[
+    // A node that Rancher drained already was to be emptied once more by an operator with old news.
+    ("harvester-second-upgrade", 14),
+    // A taint stayed whose Job a person had deleted.
+    ("harvester-deleted-post-draining", 113),
+    ("harvester-old-system", 143),
+    // Rancher was never answered about a node whose finished Job a person had deleted.
+    ("harvester-hangs", 1263),
+    // The Service of a repository came late to an upgrade that was over.
+    ("harvester-node-not-ready", 1081),
+    // Charts were paused, and Longhorn set, for an upgrade that was gone.
+    ("harvester-deleted-failed", 1178),
+    ("harvester-deleted-pre-drained", 879),
+    // A taint was seen only after its node was put back.
+    ("harvester-deleted-pre-draining", 1645),
+    // An upgrade was resumed by whoever had not seen that Rancher's part was put back.
+    ("harvester-refusing-vm-stopped", 918),
+];
 
 /// What was broken, and the line that repeats it.
 fn told(options: &Options) -> String {
