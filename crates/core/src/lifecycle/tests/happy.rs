@@ -96,15 +96,17 @@ fn a_late_cordon_is_taken_back_also_where_no_upgrade_is_written_any_more() {
     assert_eq!(world.waits_for(), "");
 }
 
+type Wake = fn(&mut World);
+
 #[test]
 fn a_node_that_is_done_is_left_alone_until_somebody_wants_something_of_it() {
     assert_eq!(done().decide(), Decision::default());
-    let wakes: [(&str, fn(&mut World)); 5] = [
+    let wakes: [(&str, Wake); 5] = [
         ("undoing is asked for", |world| {
-            world.desire(DesiredNodeState::RolledBack)
+            world.desire(DesiredNodeState::RolledBack);
         }),
         ("another attempt", |world| {
-            world.with_upgrade(|upgrade| upgrade.spec.attempt += 1)
+            world.with_upgrade(|upgrade| upgrade.spec.attempt += 1);
         }),
         ("its object is deleted", World::delete_upgrade),
         ("a cordon of ours came late", cordon_late),
