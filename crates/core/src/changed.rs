@@ -20,7 +20,8 @@ pub enum Changed {
     Budget(Key),
     /// Claims, the kubeadm configuration, images, gates, the virtual address: concerns upgrades only.
     Surroundings,
-    /// How many pods a Deployment and its like want and have: preflights count them, and nobody else does. They change all the time.
+    /// How many pods a Deployment and its like want and have: preflights count them, and an upgrade of Harvester waits for its repository. They change all
+    /// the time, and concern nobody else.
     Workload,
     /// Whether a node, or the control plane on it, can be relied on: concerns whoever grants, and the work on that node.
     Health(NodeName),

@@ -72,7 +72,11 @@ pub fn affected(view: &View, changed: &Changed) -> BTreeSet<Subject> {
             judges(view, |_| true, &mut subjects);
             hci_upgrades(view, &mut subjects);
         }
-        Changed::Workload => subjects.extend(in_preflight(view)),
+        Changed::Workload => {
+            subjects.extend(in_preflight(view));
+            // Their repository is a Deployment.
+            hci_upgrades(view, &mut subjects);
+        }
         Changed::Upgrade(key) => {
             subjects.insert(Subject::Upgrade(key.clone()));
             below_upgrade(view, key, &mut subjects);

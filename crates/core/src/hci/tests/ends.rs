@@ -252,6 +252,14 @@ fn rancher_is_answered_about_a_node_that_is_done_also_where_a_person_has_deleted
 }
 
 #[test]
+fn a_repository_that_becomes_ready_wakes_the_upgrade_that_waits_for_it() {
+    let mut world = World::new(3);
+    world.start();
+    let concerned = crate::affected(&world.view, &crate::Changed::Workload);
+    assert_eq!(concerned, [crate::Subject::Hci(World::key())].into());
+}
+
+#[test]
 fn what_comes_late_to_an_upgrade_that_is_over_goes_too() {
     let mut world = in_state("Pre-draining");
     world.annotate("afloat.dev/abort", "true");
