@@ -2,11 +2,13 @@
 //! that cannot be read is named and left out; the watch it came by goes on.
 
 use std::fmt::Debug;
+use std::time::Duration;
 
 use afloat_api::{ClusterUpgrade, ControlPlaneKubeadmUpgrade, NodeKubeadmUpgrade, WorkersKubeadmUpgrade, names};
 use afloat_core::hci::view::HciKind;
 use futures::{Stream, StreamExt as _};
 use kube::core::{DynamicObject, PartialObjectMeta};
+use kube::runtime::utils::Backoff;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
@@ -25,6 +27,28 @@ const SYSTEM: &str = "kube-system";
 /// kube-vip's lease for the virtual address of the control plane.
 const VIRTUAL_IP: &str = "plndr-cp-lock";
 const KUBEADM_CONFIG: &str = "kubeadm-config";
+
+/// How long a watch that broke off waits at most before it begins again.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
+/// Waits of a watch that broke off: longer each time, but never for long. Afloat restarts API servers itself, and as long as a watch waits neither the operator
+/// goes on nor is a person told what has happened.
+#[derive(Default)]
+struct Soon(watcher::DefaultBackoff);
+
+impl Iterator for Soon {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        self.0.next().map(|wait| wait.min(LONGEST_WAIT))
+    }
+}
+
+impl Backoff for Soon {
+    fn reset(&mut self) {
+        self.0.reset();
+    }
+}
 
 /// The watches of a process, ended when this is dropped.
 pub struct Feed {
@@ -89,10 +113,10 @@ impl Feed {
                 let api = served.api::<PartialObjectMeta<DynamicObject>>(client);
                 let stream = watcher(api, config)
                     .map(|event| event.map(bare_event))
-                    .default_backoff();
+                    .backoff(Soon::default());
                 self.watches.spawn(forward(sender, Kind::Hci(kind), stream, reduce));
             } else {
-                let stream = watcher(served.api::<Lean<DynamicObject>>(client), config).default_backoff();
+                let stream = watcher(served.api::<Lean<DynamicObject>>(client), config).backoff(Soon::default());
                 self.watches
                     .spawn(forward(sender, Kind::Hci(kind), stream, lean(reduce)));
             }
@@ -158,7 +182,7 @@ impl Starter {
             return;
         }
         let sender = self.sender.clone();
-        let stream = watcher(api, config).default_backoff();
+        let stream = watcher(api, config).backoff(Soon::default());
         self.watches.spawn(forward(sender, kind, stream, reduce));
     }
 }
@@ -223,5 +247,18 @@ fn news<K: Resource>(
             kind,
             problem: error.to_string(),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_watch_that_broke_off_waits_longer_each_time_but_never_for_long() {
+        let waits: Vec<Duration> = Soon::default().take(12).collect();
+        assert!(waits[0] < Duration::from_secs(2), "{waits:?}");
+        assert!(waits.iter().all(|wait| *wait <= LONGEST_WAIT), "{waits:?}");
+        assert_eq!(waits.last(), Some(&LONGEST_WAIT));
     }
 }
