@@ -72,11 +72,7 @@ pub fn affected(view: &View, changed: &Changed) -> BTreeSet<Subject> {
             judges(view, |_| true, &mut subjects);
             hci_upgrades(view, &mut subjects);
         }
-        Changed::Workload => {
-            subjects.extend(in_preflight(view));
-            // Their repository is a Deployment.
-            hci_upgrades(view, &mut subjects);
-        }
+        Changed::Workload => who_looks_at_workloads(view, &mut subjects),
         Changed::Upgrade(key) => {
             subjects.insert(Subject::Upgrade(key.clone()));
             below_upgrade(view, key, &mut subjects);
@@ -250,13 +246,14 @@ fn draining(view: &View, subjects: &mut BTreeSet<Subject>) {
     }
 }
 
-/// Upgrades that have not begun.
-fn in_preflight(view: &View) -> impl Iterator<Item = Subject> {
-    let upgrades = view.upgrades.iter().filter(|(_, upgrade)| {
+/// Upgrades that have not begun, and those of Harvester: their repository is a Deployment.
+fn who_looks_at_workloads(view: &View, subjects: &mut BTreeSet<Subject>) {
+    let in_preflight = view.upgrades.iter().filter(|(_, upgrade)| {
         let phase = upgrade.status.as_ref().and_then(|status| status.phase);
         matches!(phase.unwrap_or_default(), Phase::Pending | Phase::Preflight)
     });
-    upgrades.map(|(key, _)| Subject::Upgrade(key.clone()))
+    subjects.extend(in_preflight.map(|(key, _)| Subject::Upgrade(key.clone())));
+    hci_upgrades(view, subjects);
 }
 
 /// Upgrades of Harvester that something is left to do about.
