@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use afloat_apisim::hooks::{RequestInfo, WriteObserver};
 use afloat_apisim::store::{Change, ChangeKind, TableKey};
 use afloat_sim::clock::Clock;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use crate::weather::Hears;
@@ -18,6 +19,10 @@ const SIM_NODE: &str = "afloat.dev/sim-node";
 const IN_FLIGHT: [&str; 4] = ["Pre-draining", "Pre-drained", "Post-draining", "Waiting Reboot"];
 /// Writes that are not about the upgrade; Longhorn rebuilds replicas long after one.
 const BESIDE: [&str; 3] = ["leases", "events", "volumes"];
+
+/// How long a request may be under way: one that was sent before a person ended an upgrade comes all the same, as nothing that is made can name
+/// the state of another object as its condition. (`weather` delays by up to three seconds.)
+const ON_ITS_WAY: SignedDuration = SignedDuration::from_secs(4);
 
 #[derive(Clone, Debug, Default)]
 struct Node {
@@ -31,8 +36,10 @@ struct Memory {
     nodes: BTreeMap<String, Node>,
     /// States of nodes by the Upgrade that says so.
     states: BTreeMap<String, BTreeMap<String, String>>,
-    /// Upgrades after which nothing new may begin: deleted or aborted.
-    ending: BTreeSet<String>,
+    /// Upgrades after which nothing new may begin, deleted or aborted, and since when.
+    ending: BTreeMap<String, Timestamp>,
+    /// When what is written now is written.
+    now: Timestamp,
     recorded: BTreeSet<String>,
     stops: BTreeMap<String, usize>,
     /// Nodes by Jobs before a drain that have ended well, as `kind/node`.
@@ -120,7 +127,7 @@ impl Memory {
         }
         let aborted = value["metadata"]["annotations"]["afloat.dev/abort"] == "true";
         if aborted || !value["metadata"]["deletionTimestamp"].is_null() {
-            self.ending.insert(name.to_owned());
+            self.ending.entry(name.to_owned()).or_insert(self.now);
         } else {
             self.ending.remove(name);
         }
@@ -177,7 +184,8 @@ impl Memory {
             self.broken
                 .push(format!("rule 6: {name} begins while a person holds it"));
         }
-        if self.ending.contains(upgrade) {
+        let ended = self.ending.get(upgrade);
+        if ended.is_some_and(|ended| self.now.duration_since(*ended) > ON_ITS_WAY) {
             self.broken
                 .push(format!("rule 6: {name} begins after {upgrade} was ended"));
         }
@@ -259,6 +267,7 @@ fn text(value: &Value) -> String {
 impl WriteObserver for Watchman {
     fn on_write(&self, table: &TableKey, change: &Change) {
         let mut memory = self.memory();
+        memory.now = self.clock.now();
         let (value, name) = (change.object.value(), change.object.name());
         let before = change.previous.as_ref().map(|object| object.value());
         let gone = change.kind == ChangeKind::Deleted;
@@ -290,7 +299,7 @@ impl WriteObserver for Watchman {
             }
             _ => {}
         }
-        let now = self.clock.now();
+        let now = memory.now;
         for broken in &mut memory.broken[known..] {
             *broken = format!("{now:.0} {broken}");
         }
