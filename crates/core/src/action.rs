@@ -94,11 +94,12 @@ pub enum Action {
     Uncordon {
         node: Target,
     },
-    /// Puts the pause of `nodeUpgradeOption` on a node.
+    /// Puts the pause of `nodeUpgradeOption` on a node. Whoever does looks at the upgrade as it is at that moment, and refuses where it is gone or
+    /// goes: nobody would take the pause back.
     PauseNode {
         node: Target,
-        /// Uid of the upgrade, which signs for it.
-        by: Uid,
+        /// The upgrade, which signs for it by its uid.
+        upgrade: Target,
     },
     /// Removes a pause that the upgrade itself has put there, and its signature.
     UnpauseNode {

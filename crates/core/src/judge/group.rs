@@ -14,7 +14,7 @@ use super::children::{self, NodeOrder};
 use super::roster::{Group, Members, Roster};
 use super::slots::Granting;
 use crate::action::{Action, Decision};
-use crate::objects::{Standing, earlier_hop_is_open, set_condition, target_of, uid_of};
+use crate::objects::{Standing, earlier_hop_is_open, set_condition, target_of};
 use crate::plan::{self, Stage, StageKind};
 use crate::settings::{Settings, upgrade_of};
 use crate::version::KubernetesVersion;
@@ -159,8 +159,8 @@ impl<'a> Turn<'a> {
                 && node.pause.is_none()
             {
                 // Before its object is there, so that a person who lets the node go on later is not overruled.
-                let (node, by) = (node.target(), uid_of(&upgrade.metadata));
-                self.decision.actions.push(Action::PauseNode { node, by });
+                let (node, upgrade) = (node.target(), target_of(&upgrade.metadata));
+                self.decision.actions.push(Action::PauseNode { node, upgrade });
             }
             let created = children::node_upgrade(&self.order(node, &stage, image));
             self.decision.actions.push(Action::CreateNodeUpgrade(Box::new(created)));

@@ -138,6 +138,10 @@ impl Executor<'_> {
                 self.see_that_it_is_ready(task).await?;
                 self.create(&request).await
             }
+            Action::PauseNode { upgrade, .. } => {
+                self.see_that_it_goes_on(upgrade).await?;
+                written(&request, &self.send(&request).await?)
+            }
             Action::Hci(action) => self.carry_out_hci(action, &request).await,
             _ if request.verb == Verb::Create => self.create(&request).await,
             _ => written(&request, &self.send(&request).await?),
@@ -182,6 +186,17 @@ impl Executor<'_> {
             return Err(Cause::Conflict("it is newer than what was decided on".to_owned()));
         }
         written(request, &body)
+    }
+
+    /// What is put on a node for an upgrade is taken back when that ends: it is still there, and nobody has it removed.
+    async fn see_that_it_goes_on(&self, upgrade: &Target) -> Result<(), Cause> {
+        let body = self.send(&request::upgrade(&upgrade.key)).await?;
+        let there = parsed::<Metadata>(&body)?.metadata;
+        if there.uid != upgrade.uid.as_str() || there.deletion_timestamp.is_some() {
+            let name = &upgrade.key.name;
+            return Err(Cause::Conflict(format!("clusterupgrade/{name} is gone, or goes")));
+        }
+        Ok(())
     }
 
     /// What is done to a node is done to the pods on it: it is still the machine that was decided on, no pod can come to it, and
@@ -314,6 +329,7 @@ struct Metadata {
 #[derive(Default, serde::Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Few {
+    uid: String,
     resource_version: String,
     deletion_timestamp: Option<String>,
     deletion_grace_period_seconds: Option<i64>,

@@ -156,6 +156,18 @@ pub fn node(name: &str) -> Request {
     }
 }
 
+/// A ClusterUpgrade as it is now.
+pub fn upgrade(key: &Key) -> Request {
+    Request {
+        verb: Verb::Get,
+        kind: Kind::ClusterUpgrade,
+        path: format!("{}/{}", path(Kind::ClusterUpgrade, key), key.name),
+        key: key.clone(),
+        content_type: JSON,
+        body: Value::Null,
+    }
+}
+
 /// Merges `change` into the object, if it is still the one decided on, in the state decided on.
 pub(super) fn merge(kind: Kind, target: &Target, change: Value) -> Request {
     let mut body = change;
@@ -340,7 +352,7 @@ pub fn of(action: &Action, bundle_key: Option<&str>) -> Result<Request, serde_js
                 "spec": { "unschedulable": null },
             }),
         ),
-        Action::PauseNode { node, by } => pause(node, Some(OWN_PAUSE), Some(by)),
+        Action::PauseNode { node, upgrade } => pause(node, Some(OWN_PAUSE), Some(&upgrade.uid)),
         Action::UnpauseNode { node, left } => pause(node, left.as_deref(), None),
         Action::ClearWish { node } => annotate(node, &json!({ annotations::WISH: null })),
         Action::CreatePod(pod) => create(Kind::Pod, pod.key.clone(), render::task_pod(pod, bundle_key)),

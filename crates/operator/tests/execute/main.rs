@@ -307,7 +307,7 @@ fn has(node: &Node, key: &str, value: &str) -> bool {
 }
 
 #[tokio::test]
-async fn a_node_is_cordoned_paused_and_put_back_in_one_write_each() {
+async fn a_node_is_cordoned_and_put_back_in_one_write_each() {
     let cluster = Cluster::new().await;
     cluster.node("worker-1", json!({})).await;
     let wish = json!({"metadata": {"annotations": {annotations::WISH: "defer", "example.com/own": "stays"}}});
@@ -316,7 +316,7 @@ async fn a_node_is_cordoned_paused_and_put_back_in_one_write_each() {
         .patch("worker-1", &PatchParams::default(), &Patch::Merge(wish))
         .await
         .unwrap();
-    let steps: [(Make, Check); 5] = [
+    let steps: [(Make, Check); 4] = [
         (
             |node| Action::Cordon {
                 node,
@@ -325,13 +325,6 @@ async fn a_node_is_cordoned_paused_and_put_back_in_one_write_each() {
             |node| {
                 node.spec.as_ref().unwrap().unschedulable == Some(true) && has(node, annotations::CORDONED_BY, "u-1")
             },
-        ),
-        (
-            |node| Action::PauseNode {
-                node,
-                by: Uid::from("u-1"),
-            },
-            |node| has(node, annotations::PAUSE, "true") && has(node, annotations::PAUSED_BY, "u-1"),
         ),
         (
             |node| Action::UnpauseNode { node, left: None },
@@ -370,6 +363,51 @@ async fn a_node_is_cordoned_paused_and_put_back_in_one_write_each() {
         assert!(has(&there, "example.com/own", "stays"), "{}", action.name());
         state = answer;
     }
+}
+
+/// Whoever decides on old news pauses no node for an upgrade that nobody will end any more.
+#[tokio::test]
+async fn a_node_is_paused_only_for_an_upgrade_that_goes_on() {
+    let cluster = Cluster::new().await;
+    cluster.node("worker-1", json!({})).await;
+    let upgrade = cluster
+        .make::<ClusterUpgrade>(
+            HOME,
+            json!({"metadata": {"name": "up", "finalizers": [names::FINALIZER]}, "spec": {"kubernetesVersion": "v1.36.3"}}),
+        )
+        .await;
+    let pause = async |upgrade: Target| {
+        let node = target(&cluster.nodes().get("worker-1").await.unwrap());
+        run(&cluster, &Action::PauseNode { node, upgrade }).await
+    };
+    let of = target(&upgrade);
+    assert!(pause(other(&of)).await.is_err(), "another one of that name");
+    let key = Key::new(HOME, "gone");
+    assert!(pause(Target { key, ..of.clone() }).await.is_err(), "one that is gone");
+    assert!(!has(
+        &cluster.nodes().get("worker-1").await.unwrap(),
+        annotations::PAUSE,
+        "true"
+    ));
+
+    pause(of.clone()).await.unwrap();
+    let node = cluster.nodes().get("worker-1").await.unwrap();
+    assert!(has(&node, annotations::PAUSE, "true") && has(&node, annotations::PAUSED_BY, of.uid.as_str()));
+    let unpause = Action::UnpauseNode {
+        node: target(&node),
+        left: None,
+    };
+    run(&cluster, &unpause).await.unwrap();
+
+    let upgrades = cluster.api::<ClusterUpgrade>(HOME);
+    upgrades.delete("up", &DeleteParams::default()).await.unwrap();
+    let refusal = pause(of).await.unwrap_err();
+    assert!(matches!(refusal.cause, Cause::Conflict(_)), "{refusal}");
+    assert!(!has(
+        &cluster.nodes().get("worker-1").await.unwrap(),
+        annotations::PAUSE,
+        "true"
+    ));
 }
 
 #[tokio::test]

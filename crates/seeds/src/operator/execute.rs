@@ -238,8 +238,16 @@ impl Executor<'_> {
                     node.cordoned_by = None;
                 }),
             ),
-            Action::PauseNode { node, by } => {
-                let by = by.clone();
+            Action::PauseNode { node, upgrade } => {
+                let meant = Meant {
+                    revision: None,
+                    ..self.meant(upgrade)
+                };
+                let there = self.store.meant::<ClusterUpgrade>(&meant)?;
+                if there.metadata.deletion_timestamp.is_some() {
+                    return Err(Refused::Conflict);
+                }
+                let by = upgrade.uid.clone();
                 (
                     node,
                     Box::new(move |node| {

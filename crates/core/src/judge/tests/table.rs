@@ -186,9 +186,9 @@ impl Table {
                 view.lock = Some(Lock { target, holder });
             }
             Action::ReleaseLock { .. } => view.lock = None,
-            Action::PauseNode { node, by } => self.cluster.node(&node.key.name, |node| {
+            Action::PauseNode { node, upgrade } => self.cluster.node(&node.key.name, |node| {
                 node.pause = Some("true".into());
-                node.paused_by = Some(by.clone());
+                node.paused_by = Some(upgrade.uid.clone());
             }),
             Action::UnpauseNode { node, left } => self.cluster.node(&node.key.name, |node| {
                 node.pause.clone_from(left);
