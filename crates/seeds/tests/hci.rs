@@ -40,6 +40,9 @@ const ONCE_BROKEN: &[(&str, u64)] = &[
     ("harvester-deleted-pre-draining", 1645),
     // An upgrade was resumed by whoever had not seen that Rancher's part was put back.
     ("harvester-refusing-vm-stopped", 918),
+    // A finished Job took the deadline of its node's restart with it when a person deleted it.
+    ("harvester-old-system", 5335),
+    ("harvester-old-system", 5454),
 ];
 
 /// What was broken, and the line that repeats it.

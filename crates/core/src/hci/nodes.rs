@@ -377,8 +377,10 @@ fn rebooting(turn: &mut Turn<'_>, node: &Node) {
     } else {
         JobKind::PostDrain
     };
-    let ended = turn.job(kind, Some(&node.name)).and_then(|job| job.completed_at);
-    let until = minutes_after(ended.unwrap_or(turn.now), REBOOT_MINUTES);
+    let Some(job) = turn.job(kind, Some(&node.name)) else {
+        return work_again(turn, node, kind, &message);
+    };
+    let until = minutes_after(job.completed_at.unwrap_or(turn.now), REBOOT_MINUTES);
     if turn.now >= until {
         let message = format!(
             "did not come back at the target within {REBOOT_MINUTES} minutes: {message}. Look at its console; the old system \
@@ -389,6 +391,20 @@ fn rebooting(turn: &mut Turn<'_>, node: &Node) {
     turn.look_at(until);
     let reason = Reason::WaitingForReboot.to_string();
     turn.set_node(node.name.as_str(), State::WaitingReboot, &reason, &message);
+}
+
+/// The Job of a node that restarts was deleted, and with it is gone since when the node does: what was left undone is done by another
+/// one, which has an end.
+fn work_again(turn: &mut Turn<'_>, node: &Node, kind: JobKind, message: &str) {
+    let state = match kind {
+        JobKind::SingleNodeUpgrade => State::ImagesPreloaded,
+        _ => State::PostDraining,
+    };
+    let message = format!("its Job was deleted while it restarted, and is run again: {message}");
+    turn.set_node(node.name.as_str(), state, &Reason::InProgress.to_string(), &message);
+    if !turn.job_in_the_way(kind, Some(&node.name)) {
+        turn.create_job(kind, Some(&node.name));
+    }
 }
 
 fn succeeded(turn: &mut Turn<'_>, node: &Node) {

@@ -6,7 +6,7 @@ use afloat_api::labels;
 
 use super::world::{NAME, NEW_OS, NEW_RKE2, RELEASE, World};
 use crate::hci::action::{HciAction, JobKind};
-use crate::hci::view::{HciObject, LocalCluster, Upstream, Volume};
+use crate::hci::view::{HciKind, HciObject, LocalCluster, Upstream, Volume};
 use crate::view::{Key, NodeName};
 
 fn count(world: &World, wanted: impl Fn(&HciAction) -> bool) -> usize {
@@ -177,6 +177,29 @@ fn h48_a_node_that_boots_the_old_system_again_fails_with_what_was_seen() {
         cluster.rolled_out_for.is_some(),
         "the questions stay, or Rancher would go on by itself"
     );
+}
+
+#[test]
+fn h48_a_job_that_is_deleted_while_its_node_restarts_is_run_again_and_the_restart_still_has_an_end() {
+    let mut world = World::new(3);
+    world.start();
+    world.reach_nodes();
+    world.rancher_asks("node-1");
+    world.complete(JobKind::PreDrain, Some("node-1"));
+    world.rancher_upgrades("node-1");
+    world.complete(JobKind::PostDrain, Some("node-1"));
+    world.pass(30);
+    let job = World::job_key(JobKind::PostDrain, Some("node-1"));
+    world.view.hci.remove(HciKind::Job, &job);
+    world.settle();
+    assert_eq!(world.state("node-1"), "Post-draining");
+    assert!(world.has_job(JobKind::PostDrain, Some("node-1")));
+
+    world.complete(JobKind::PostDrain, Some("node-1"));
+    assert_eq!(world.state("node-1"), "Waiting Reboot");
+    world.pass(61);
+    world.settle();
+    assert_eq!(world.state("node-1"), "Failed");
 }
 
 #[test]
