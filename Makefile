@@ -136,18 +136,18 @@ bench: ## Measure the embedded API server, the core's decisions, and whole upgra
 	cargo build --profile dist --package afloat-cli
 	cargo run --profile dist --package afloat-bench --bin bench-upgrades -- --afloat "$(or $(CARGO_TARGET_DIR),target)/dist/afloat" $(BENCH)
 
-sim: ## Try to break simulated upgrades by seed (SEEDS=10000, or one again with its trace: SEED=7 SCENARIO=ha; ARGS="--systematic"; ARGS="--hci" for Harvester-like clusters)
+sim: ## Try to break simulated upgrades by seed (SEEDS=10000, or one again with its trace: SEED=7 SCENARIO=ha; ARGS="--systematic"; ARGS="--hci" for Harvester-like clusters; PROFILE=dist for many)
 	@tools/ensure cargo cc
-	@cargo run --quiet --release --package afloat-seeds --bin sim -- $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),10000)) $(if $(SCENARIO),--scenario $(SCENARIO)) $(ARGS)
+	@cargo run --quiet --profile $(or $(PROFILE),release) --package afloat-seeds --bin sim -- $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),10000)) $(if $(SCENARIO),--scenario $(SCENARIO)) $(ARGS)
 
 trials: ## The real operator on simulated clusters, a process a seed (SEEDS=100, or one again with every write: SEED=7 ARGS="--trace")
 	@tools/ensure cargo cc
-	@cargo run --quiet --release --package afloat-trials -- $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),100)) $(ARGS)
+	@cargo run --quiet --profile $(or $(PROFILE),release) --package afloat-trials -- $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),100)) $(ARGS)
 
 soak-sim: ## The same for HOURS=1, then a crash after every write from views of every age
 	@tools/ensure cargo cc
-	@cargo run --quiet --release --package afloat-seeds --bin sim -- --hours $(or $(HOURS),1) $(ARGS)
-	@cargo run --quiet --release --package afloat-seeds --bin sim -- --systematic --every $(ARGS)
+	@cargo run --quiet --profile $(or $(PROFILE),release) --package afloat-seeds --bin sim -- --hours $(or $(HOURS),1) $(ARGS)
+	@cargo run --quiet --profile $(or $(PROFILE),release) --package afloat-seeds --bin sim -- --systematic --every $(ARGS)
 
 fuzz: ## Send the embedded API server hostile requests (MINUTES=10, AFLOAT_FUZZ_SEED=7 to repeat)
 	@tools/ensure cargo cc

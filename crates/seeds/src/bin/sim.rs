@@ -314,6 +314,10 @@ fn many<S: Suite>(asked: &Asked<'_, S>) -> ExitCode {
                     let outcome = S::run(&options);
                     let mut tally = tally.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                     tally.take(&options, &outcome);
+                    // A long run is not waited for: whoever looks begins with it at once.
+                    if let (Some(broken), None) = (&outcome.broken, asked.bug) {
+                        let _ = writeln!(std::io::stderr(), "BROKEN {broken}\n  {}", command(&options));
+                    }
                     if tally.failed.len() >= 10 {
                         stop.store(true, Ordering::Relaxed);
                     }
