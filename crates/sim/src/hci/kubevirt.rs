@@ -212,10 +212,11 @@ fn place(view: &View, vm: &Key, from: &str, only: Option<&str>) -> Option<String
             && selected
             && is_node_ready(node)
     };
-    let crowd = |node: &str| {
-        let there = view.all_of(HciKind::Vmi);
-        there.filter(|instance| node_of(instance) == node).count()
-    };
+    let mut crowds: BTreeMap<&str, usize> = BTreeMap::new();
+    for instance in view.all_of(HciKind::Vmi) {
+        *crowds.entry(node_of(instance)).or_default() += 1;
+    }
+    let crowd = |node: &str| crowds.get(node).copied().unwrap_or_default();
     let release = |node: &Node| {
         let info = node.status.as_ref().and_then(|status| status.node_info.as_ref());
         info.map(|info| info.os_image.clone()).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Longhorn: a volume for every virtual machine, attached where it runs, with a replica on every node. A replica that was away is rebuilt
+//! Longhorn: a volume for every virtual machine, attached where it runs, with replicas on three nodes. A replica that was away is rebuilt
 //! when its node is back; a volume that nobody uses stays attached until somebody takes it off.
 
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::kubevirt::node_of;
 use super::takes::Takes;
 use super::told;
 use crate::actor::{Actor, Decision, Turn};
-use crate::object::{Key, Kind, ObjectRef};
+use crate::object::{Key, Kind, Object, ObjectRef, name};
 use crate::queue::Queue;
 use crate::request::Request;
 use crate::view::{Change, View, is_node_ready};
@@ -19,6 +19,9 @@ use afloat_core::hci::view::HciKind;
 
 const VOLUME: Kind = Kind::Hci(HciKind::Volume);
 const NAMESPACE: &str = "longhorn-system";
+/// Where virtual machines live, and how many copies there are of what is theirs.
+const VMS: &str = "default";
+const REPLICAS: usize = 3;
 const REBUILD: Duration = Duration::from_mins(1);
 const DETACH: Duration = Duration::from_secs(5);
 
@@ -39,7 +42,7 @@ pub(super) fn volume(vm: &str, node: &str) -> Value {
     json!({
         "apiVersion": "longhorn.io/v1beta2", "kind": "Volume",
         "metadata": { "name": volume_name(vm) },
-        "spec": { "numberOfReplicas": 3, "nodeID": node },
+        "spec": { "numberOfReplicas": REPLICAS, "nodeID": node },
         "status": status("attached", "healthy", node, Some(vm)),
     })
 }
@@ -53,6 +56,23 @@ fn status(state: &str, robustness: &str, node: &str, user: Option<&str>) -> Valu
         "state": state, "robustness": robustness, "currentNodeID": node,
         "kubernetesStatus": { "workloadsStatus": pods },
     })
+}
+
+/// Whether a node has a replica of a volume: so many nodes in a row have, from one on that the volume's name chooses.
+fn holds(view: &View, volume: &str, node: &str) -> bool {
+    let count = view.nodes.len();
+    let Some(place) = view.nodes.keys().position(|key| key.name == node) else {
+        return false;
+    };
+    let sum: usize = volume.bytes().map(usize::from).sum();
+    (place + count - sum % count) % count < REPLICAS
+}
+
+fn is_ready(node: Option<&Object>) -> Option<bool> {
+    match node? {
+        Object::Node(node) => Some(is_node_ready(node)),
+        _ => None,
+    }
 }
 
 impl Longhorn {
@@ -71,7 +91,8 @@ impl Longhorn {
         is_degraded: bool,
         turn: &mut Turn<'_>,
     ) -> (&'static str, Option<Timestamp>) {
-        if turn.view.nodes.values().any(|node| !is_node_ready(node)) {
+        let mut away = turn.view.nodes.values().filter(|node| !is_node_ready(node));
+        if away.any(|node| holds(turn.view, &item.key.name, name(&node.metadata))) {
             self.rebuilds.forget(item);
             return ("degraded", None);
         }
@@ -101,8 +122,17 @@ impl Actor for Longhorn {
                 ));
             }
             Kind::Node => {
+                let (before, after) = (is_ready(change.old.as_ref()), is_ready(change.new.as_ref()));
+                if before == after {
+                    return;
+                }
+                // One that is new, or is gone, has moved what the others hold.
+                let moves_all = before.is_none() || after.is_none();
                 for volume in view.all_of(HciKind::Volume) {
-                    queue.add(ObjectRef::new(VOLUME, Key::of(&volume.metadata)));
+                    let key = Key::of(&volume.metadata);
+                    if moves_all || holds(view, &key.name, &reference.key.name) {
+                        queue.add(ObjectRef::new(VOLUME, key));
+                    }
                 }
             }
             _ => {}
@@ -114,9 +144,8 @@ impl Actor for Longhorn {
             return Decision::nothing();
         };
         let vm = item.key.name.trim_start_matches("pvc-").to_owned();
-        let user = turn.view.all_of(HciKind::Vmi).find(|instance| {
-            instance.metadata.name.as_deref() == Some(&vm) && instance.data["status"]["phase"] == "Running"
-        });
+        let instance = turn.view.one_of(HciKind::Vmi, &Key::new(VMS, vm.clone()));
+        let user = instance.filter(|instance| instance.data["status"]["phase"] == "Running");
         let user = user.map(|instance| node_of(instance).to_owned());
         let stuck = self.trouble.stuck.get(&item.key.name).copied();
         let wanted = volume.data["spec"]["nodeID"].as_str().unwrap_or_default().to_owned();
