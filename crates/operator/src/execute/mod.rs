@@ -190,7 +190,9 @@ impl Executor<'_> {
 
     /// What is put on a node for an upgrade is taken back when that ends: it is still there, and nobody has it removed.
     async fn see_that_it_goes_on(&self, upgrade: &Target) -> Result<(), Cause> {
-        let body = self.send(&request::upgrade(&upgrade.key)).await?;
+        let body = self
+            .send(&request::get(Kind::ClusterUpgrade, upgrade.key.clone()))
+            .await?;
         let there = parsed::<Metadata>(&body)?.metadata;
         if there.uid != upgrade.uid.as_str() || there.deletion_timestamp.is_some() {
             let name = &upgrade.key.name;
@@ -203,7 +205,7 @@ impl Executor<'_> {
     /// none is left that the decision had not seen.
     async fn see_that_it_is_ready(&self, task: &TaskPod) -> Result<(), Cause> {
         let node = task.node.as_str();
-        let body = self.send(&request::node(node)).await?;
+        let body = self.send(&request::get(Kind::Node, Key::new("", node))).await?;
         let there = object(Kind::Node, &body)?.map_err(|problem| Cause::NoAnswer(problem.to_string()))?;
         if let Object::Node(there) = there {
             if there.uid != task.node_uid {

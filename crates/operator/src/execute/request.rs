@@ -143,26 +143,13 @@ pub fn pods_of(node: &str) -> Request {
     }
 }
 
-/// A node as it is now.
-pub fn node(name: &str) -> Request {
-    let key = Key::new("", name);
+/// An object as it is now.
+pub fn get(kind: Kind, key: Key) -> Request {
     Request {
         verb: Verb::Get,
-        kind: Kind::Node,
-        path: format!("{}/{name}", path(Kind::Node, &key)),
+        kind,
+        path: format!("{}/{}", path(kind, &key), key.name),
         key,
-        content_type: JSON,
-        body: Value::Null,
-    }
-}
-
-/// A ClusterUpgrade as it is now.
-pub fn upgrade(key: &Key) -> Request {
-    Request {
-        verb: Verb::Get,
-        kind: Kind::ClusterUpgrade,
-        path: format!("{}/{}", path(Kind::ClusterUpgrade, key), key.name),
-        key: key.clone(),
         content_type: JSON,
         body: Value::Null,
     }

@@ -17,6 +17,8 @@ use crate::view::View;
 
 pub(super) const RANCHER: &str = "fleet-local";
 const LONGHORN: &str = "longhorn-system";
+/// Where virtual machines live.
+pub(super) const VMS: &str = "default";
 
 /// When a virtual machine is to run, as its `spec` says it.
 pub fn run_of(shape: &VmShape) -> (&'static str, Value) {
@@ -59,7 +61,7 @@ impl Laid<'_> {
             RANCHER,
             RANCHER_NAMESPACE,
             LONGHORN,
-            "default",
+            VMS,
             "kube-system",
             "cattle-monitoring-system",
         ] {
@@ -232,9 +234,9 @@ async fn lay_vm(client: &kube::Client, vm: &VmShape) -> Result<(), Failure> {
         "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": { "name": vm.name },
         "spec": { key: value, "template": { "spec": template } },
     });
-    make(client, &Kind::Hci(HciKind::Vm).resource(), "default", body).await?;
+    make(client, &Kind::Hci(HciKind::Vm).resource(), VMS, body).await?;
     let instance = super::kubevirt::instance(&vm.name, &vm.node, &template);
-    make(client, &Kind::Hci(HciKind::Vmi).resource(), "default", instance).await?;
+    make(client, &Kind::Hci(HciKind::Vmi).resource(), VMS, instance).await?;
     let volume = super::longhorn::volume(&vm.name, &vm.node);
     make(client, &Kind::Hci(HciKind::Volume).resource(), LONGHORN, volume).await
 }

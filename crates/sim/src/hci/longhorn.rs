@@ -7,6 +7,7 @@ use afloat_scenes::VolumeTrouble;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::ground::VMS;
 use super::kubevirt::node_of;
 use super::takes::Takes;
 use super::told;
@@ -19,8 +20,7 @@ use afloat_core::hci::view::HciKind;
 
 const VOLUME: Kind = Kind::Hci(HciKind::Volume);
 const NAMESPACE: &str = "longhorn-system";
-/// Where virtual machines live, and how many copies there are of what is theirs.
-const VMS: &str = "default";
+/// Copies of what a virtual machine has written.
 const REPLICAS: usize = 3;
 const REBUILD: Duration = Duration::from_mins(1);
 const DETACH: Duration = Duration::from_secs(5);

@@ -156,9 +156,7 @@ fn h48_a_node_that_boots_the_old_system_again_fails_with_what_was_seen() {
     world.start();
     world.reach_nodes();
     world.rancher_asks("node-1");
-    world.complete(JobKind::PreDrain, Some("node-1"));
-    world.rancher_upgrades("node-1");
-    world.complete(JobKind::PostDrain, Some("node-1"));
+    world.restart("node-1");
     world.pass(59);
     world.settle();
     assert_eq!(world.state("node-1"), "Waiting Reboot");
@@ -185,9 +183,7 @@ fn h48_a_job_that_is_deleted_while_its_node_restarts_is_run_again_and_the_restar
     world.start();
     world.reach_nodes();
     world.rancher_asks("node-1");
-    world.complete(JobKind::PreDrain, Some("node-1"));
-    world.rancher_upgrades("node-1");
-    world.complete(JobKind::PostDrain, Some("node-1"));
+    world.restart("node-1");
     world.pass(30);
     let job = World::job_key(JobKind::PostDrain, Some("node-1"));
     world.view.hci.remove(HciKind::Job, &job);
@@ -200,6 +196,24 @@ fn h48_a_job_that_is_deleted_while_its_node_restarts_is_run_again_and_the_restar
     world.pass(61);
     world.settle();
     assert_eq!(world.state("node-1"), "Failed");
+}
+
+#[test]
+fn h48_the_job_of_a_single_node_is_run_again_too() {
+    let mut world = World::new(1);
+    world.start();
+    world.reach_nodes();
+    world.complete(JobKind::SingleNodeUpgrade, Some("node-1"));
+    assert_eq!(world.state("node-1"), "Waiting Reboot");
+    let job = World::job_key(JobKind::SingleNodeUpgrade, Some("node-1"));
+    world.view.hci.remove(HciKind::Job, &job);
+    world.settle();
+    assert!(world.has_job(JobKind::SingleNodeUpgrade, Some("node-1")));
+    world.complete(JobKind::SingleNodeUpgrade, Some("node-1"));
+    assert_eq!(world.state("node-1"), "Waiting Reboot");
+    world.change_node("node-1", |node| node.kubelet_version = NEW_RKE2.parse().ok());
+    world.boots("node-1", NEW_OS);
+    assert_eq!(world.state("node-1"), "Succeeded");
 }
 
 #[test]

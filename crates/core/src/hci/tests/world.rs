@@ -396,11 +396,16 @@ impl World {
         self.finish(node);
     }
 
-    pub fn finish(&mut self, node: &str) {
+    /// From the question until the node restarts for its new system.
+    pub fn restart(&mut self, node: &str) {
         self.complete(JobKind::PreDrain, Some(node));
         self.rancher_upgrades(node);
         self.complete(JobKind::PostDrain, Some(node));
         assert_eq!(self.state(node), HarvesterNodeState::WaitingReboot.to_string());
+    }
+
+    pub fn finish(&mut self, node: &str) {
+        self.restart(node);
         self.boots(node, NEW_OS);
         self.rancher_ends(node);
     }
