@@ -12,6 +12,18 @@ use std::str::FromStr;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest([u8; 32]);
 
+/// What each byte is as a hexadecimal digit; more than 15 where it is none. Lists of digests are read again at every instruction.
+const VALUES: [u8; 256] = {
+    let mut values = [u8::MAX; 256];
+    let mut value = 0;
+    while value < 16 {
+        values[b"0123456789abcdef"[value as usize] as usize] = value;
+        values[b"0123456789ABCDEF"[value as usize] as usize] = value;
+        value += 1;
+    }
+    values
+};
+
 /// Text that is no digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a digest is sha256: and 64 hexadecimal digits")]
@@ -28,16 +40,13 @@ impl Digest {
         if hex.len() != 2 * bytes.len() {
             return None;
         }
-        let value = |digit: u8| match digit {
-            b'0'..=b'9' => Some(digit - b'0'),
-            b'a'..=b'f' => Some(digit - b'a' + 10),
-            b'A'..=b'F' => Some(digit - b'A' + 10),
-            _ => None,
-        };
+        let mut wrong = 0;
         for (byte, digits) in bytes.iter_mut().zip(hex.as_bytes().chunks_exact(2)) {
-            *byte = value(digits[0])? << 4 | value(digits[1])?;
+            let (high, low) = (VALUES[usize::from(digits[0])], VALUES[usize::from(digits[1])]);
+            wrong |= high | low;
+            *byte = high << 4 | low & 15;
         }
-        Some(Self(bytes))
+        (wrong <= 15).then_some(Self(bytes))
     }
 
     /// The digest of a file, or nothing when there is none.

@@ -340,13 +340,14 @@ fn run(
     instruction: &Instruction,
     now: Timestamp,
 ) -> Result<Ran, EngineError> {
-    let state = journal.step(step).cloned().unwrap_or_default();
+    let new = StepState::default();
+    let state = journal.step(step).unwrap_or(&new);
     let mut context = Context {
         host,
         journal,
         step,
         since: state.intent.as_ref().map_or(now, |(_, since)| *since),
-        state: &state,
+        state,
         now,
     };
     Ok(instruction.run(&mut context).or_else(tried)?)

@@ -56,8 +56,11 @@ impl Own {
     }
 }
 
-fn minor(version: &str) -> Vec<u32> {
-    numbers(version).into_iter().take(2).collect()
+/// Asked for at every look at a machine: without a list of all its numbers.
+fn minor(version: &str) -> (Option<u32>, Option<u32>) {
+    let mut numbers = version.trim_start_matches('v').split('.');
+    let mut next = || numbers.next()?.parse().ok();
+    (next(), next())
 }
 
 impl SimHost {

@@ -5,11 +5,32 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
+/// Most texts that meet and are the same are one text, shared: it is not read then.
+fn in_order(one: &Arc<str>, other: &Arc<str>) -> Ordering {
+    if Arc::ptr_eq(one, other) {
+        Ordering::Equal
+    } else {
+        one.cmp(other)
+    }
+}
+
 macro_rules! text_newtype {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
-        #[derive(Clone, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+        #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
         pub struct $name(Arc<str>);
+
+        impl Ord for $name {
+            fn cmp(&self, other: &Self) -> Ordering {
+                in_order(&self.0, &other.0)
+            }
+        }
+
+        impl PartialOrd for $name {
+            fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+                Some(self.cmp(other))
+            }
+        }
 
         impl $name {
             pub fn as_str(&self) -> &str {
@@ -66,14 +87,8 @@ pub struct Key {
 }
 
 impl Ord for Key {
-    /// Most keys that meet are of one namespace and share its text: it is not compared then.
     fn cmp(&self, other: &Self) -> Ordering {
-        let namespaces = if Arc::ptr_eq(&self.namespace, &other.namespace) {
-            Ordering::Equal
-        } else {
-            self.namespace.cmp(&other.namespace)
-        };
-        namespaces.then_with(|| self.name.cmp(&other.name))
+        in_order(&self.namespace, &other.namespace).then_with(|| in_order(&self.name, &other.name))
     }
 }
 

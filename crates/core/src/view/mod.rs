@@ -199,13 +199,21 @@ impl View {
             .take_while(move |pod| pod.key.namespace == *namespace)
     }
 
-    pub fn put_node_upgrade(&mut self, key: Key, upgrade: Arc<NodeKubeadmUpgrade>) {
-        // The node of an upgrade never changes: its CRD sees to it.
+    /// Takes in the upgrade of a node, and gives back what was known of it.
+    pub fn put_node_upgrade(&mut self, key: Key, upgrade: Arc<NodeKubeadmUpgrade>) -> Option<Arc<NodeKubeadmUpgrade>> {
+        // The node of an upgrade never changes: its CRD sees to it. A namesake made anew may be of another.
+        if let Some(known) = self.node_upgrades.get_mut(&key)
+            && known.spec.node.name == upgrade.spec.node.name
+        {
+            return Some(std::mem::replace(known, upgrade));
+        }
+        let before = self.remove_node_upgrade(&key);
         self.node_upgrades_by_node
             .entry(NodeName::from(upgrade.spec.node.name.as_str()))
             .or_default()
             .insert(key.clone());
         self.node_upgrades.insert(key, upgrade);
+        before
     }
 
     pub fn remove_node_upgrade(&mut self, key: &Key) -> Option<Arc<NodeKubeadmUpgrade>> {

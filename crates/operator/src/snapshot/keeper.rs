@@ -340,8 +340,8 @@ impl Keeper {
                 Changed::workers(&key, before.as_deref(), &after)
             }
             Object::NodeUpgrade(upgrade) => {
-                let (before, after) = (view.node_upgrade(&key).cloned(), Arc::new(*upgrade));
-                view.put_node_upgrade(key.clone(), Arc::clone(&after));
+                let after = Arc::new(*upgrade);
+                let before = view.put_node_upgrade(key.clone(), Arc::clone(&after));
                 Changed::node_upgrade(&key, before.as_deref(), &after)
             }
             Object::Lock(lock) => {

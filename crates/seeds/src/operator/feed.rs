@@ -195,8 +195,7 @@ fn put_node_upgrade(view: &mut View, key: &Key, after: Option<&Arc<NodeKubeadmUp
         view.remove_node_upgrade(key);
         return Changed::NodeUpgrade(key.clone());
     };
-    let before = view.node_upgrade(key).cloned();
-    view.put_node_upgrade(key.clone(), Arc::clone(after));
+    let before = view.put_node_upgrade(key.clone(), Arc::clone(after));
     Changed::node_upgrade(key, before.as_deref(), after)
 }
 

@@ -210,21 +210,15 @@ impl World {
         let Some(machine) = self.machines.get_mut(node) else {
             return;
         };
-        let running: Vec<(Uid, String)> = machine
-            .tasks
-            .iter()
-            .filter_map(|(uid, run)| {
-                run.running_since?;
-                let step = run.task.steps.get(run.current)?;
-                Some((uid.clone(), step.name.clone()))
-            })
-            .collect();
-        for (uid, step) in running {
-            let ended = self
-                .machines
-                .get_mut(node)
-                .and_then(|machine| machine.follow(&step, now));
-            if let Some(ended) = ended {
+        let running = machine.tasks.iter().filter_map(|(uid, run)| {
+            run.running_since?;
+            Some((uid.clone(), Arc::clone(&run.task), run.current))
+        });
+        let running: Vec<_> = running.collect();
+        for (uid, task, current) in running {
+            let Some(step) = task.steps.get(current) else { continue };
+            let machine = self.machines.get_mut(node);
+            if let Some(ended) = machine.and_then(|machine| machine.follow(&step.name, now)) {
                 self.end_container(node, &uid, ended.exit_code, &ended.message);
             }
         }
