@@ -8,7 +8,7 @@ use afloat_api::{NodeRole, Reason};
 use jiff::Timestamp;
 
 use super::roster::Roster;
-use super::undoing::is_wished;
+use super::undoing::{is_wished, undo_refused};
 use crate::capacity::Room;
 use crate::gates::{self, Closed};
 use crate::objects::Standing;
@@ -123,8 +123,9 @@ impl<'a> Granting<'a> {
         let mut granted = Granted::default();
         let mut out = Out::of(self.view, held, self.settings);
         let mut room: Option<Room<'a>> = None;
-        // A node whose slot is recorded may not have been let go yet: it is no candidate for a second one.
-        let has_slot = |node: &Node| held.iter().any(|slot| slot.node_uid == node.uid.as_str());
+        // A node whose slot is recorded may not have been let go yet: it is no candidate for a second one. Nor is its predecessor, which an
+        // old view still shows: the ledger has one entry for a name.
+        let has_slot = |node: &Node| held.iter().any(|slot| slot.node == node.name.as_str());
         for candidate in self
             .candidates()
             .into_iter()
@@ -315,9 +316,12 @@ pub fn still_held(view: &View, roster: &Roster<'_>, held: &[Slot], ledger_as_of:
     let turned = |slot: &Slot| {
         // The slot of an undoing is there before the node is told; that of the upgrade itself says nothing about it, as an
         // old view still shows it when the place is another's.
-        let undoing = roster
-            .holder(slot)
-            .is_some_and(|standing| standing.holds(slot) && standing.succeeded() && is_wished(view, standing));
+        let undoing = roster.holder(slot).is_some_and(|standing| {
+            standing.holds(slot)
+                && standing.succeeded()
+                && is_wished(view, standing)
+                && undo_refused(view, standing).is_none()
+        });
         Slot {
             undoing: slot.undoing || undoing,
             ..slot.clone()
@@ -328,7 +332,9 @@ pub fn still_held(view: &View, roster: &Roster<'_>, held: &[Slot], ledger_as_of:
             let standing = roster.holder(slot);
             match standing {
                 Some(standing) if standing.upgrade.spec.attempt == slot.attempt => {
-                    !standing.ended() || (standing.succeeded() && is_wished(view, standing))
+                    // That a wish is gone proves nothing: it goes once the node was told, which an old view does not show.
+                    let undoing = || slot.undoing && undo_refused(view, standing).is_none();
+                    !standing.ended() || (standing.succeeded() && (undoing() || is_wished(view, standing)))
                 }
                 Some(standing) => standing.upgrade.spec.attempt < slot.attempt,
                 None => {

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use afloat_api::NodeRole;
 use afloat_api::clusterupgrade::Slot;
 use afloat_api::kubeadm::DesiredNodeState;
 use afloat_api::labels;
+use afloat_api::{NodeKubeadmUpgrade, NodeRole, NodeState};
 
 use super::{Turn, slots};
 use crate::gates;
@@ -15,12 +15,13 @@ use crate::settings::Settings;
 use crate::version::KubernetesVersion;
 use crate::view::{Node, NodeName, View, Wish};
 
-/// A control plane can be undone until the first worker has started: its kubelets would be newer than the API server.
+/// A control plane can be undone until the first worker has started: its kubelets would be newer than the API server. The first one
+/// goes back after the others.
 pub fn undo_refused(view: &View, standing: Standing<'_>) -> Option<String> {
     if standing.upgrade.spec.role == NodeRole::Worker {
         return None;
     }
-    let uid_of = |upgrade: &afloat_api::NodeKubeadmUpgrade| {
+    let uid_of = |upgrade: &NodeKubeadmUpgrade| {
         let labels = upgrade.metadata.labels.as_ref();
         labels.and_then(|labels| labels.get(labels::UPGRADE_UID)).cloned()
     };
@@ -28,20 +29,32 @@ pub fn undo_refused(view: &View, standing: Standing<'_>) -> Option<String> {
     if let Some(refused) = too_new_for(view, standing) {
         return Some(refused);
     }
-    view.node_upgrades()
-        .values()
-        .find(|other| {
-            other.spec.role == NodeRole::Worker
-                && uid_of(other) == mine
-                && (other.spec.desired != DesiredNodeState::Staged || other.spec.attempt > 1)
-        })
-        .map(|worker| {
-            format!(
-                "{} cannot be undone any more: {} has begun, and a kubelet must not be newer than its API server",
-                standing.node(),
-                worker.spec.node.name
-            )
-        })
+    let has_begun = |other: &NodeKubeadmUpgrade| {
+        uid_of(other) == mine && (other.spec.desired != DesiredNodeState::Staged || other.spec.attempt > 1)
+    };
+    let others = || view.node_upgrades().values().filter(|other| has_begun(other));
+    let worker = others().find(|other| other.spec.role == NodeRole::Worker);
+    if let Some(worker) = worker {
+        return Some(format!(
+            "{} cannot be undone any more: {} has begun, and a kubelet must not be newer than its API server",
+            standing.node(),
+            worker.spec.node.name
+        ));
+    }
+    if standing.upgrade.spec.role != NodeRole::FirstControlPlane {
+        return None;
+    }
+    // With the first one goes back what kubeadm keeps for the whole cluster: nobody may still be at the version that it is for.
+    let other = others().find(|other| {
+        other.spec.role == NodeRole::ControlPlane
+            && other.spec.kubernetes_version == standing.upgrade.spec.kubernetes_version
+            && Standing::of(other).state() != NodeState::RolledBack
+    })?;
+    let (first, other) = (standing.node(), &other.spec.node.name);
+    Some(format!(
+        "{first} is undone last: the cluster's kubeadm configuration goes back with it, and {other} is not at the version before: \
+         help: afloat rollback {other}"
+    ))
 }
 
 /// A machine may have joined meanwhile with a kubelet that the older API server is too old for.
@@ -71,7 +84,7 @@ pub fn is_wished(view: &View, standing: Standing<'_>) -> bool {
 
 /// A node may have an upgrade for each hop; wishes are about the last one.
 pub fn is_latest(view: &View, standing: Standing<'_>) -> bool {
-    let born = |upgrade: &afloat_api::NodeKubeadmUpgrade| {
+    let born = |upgrade: &NodeKubeadmUpgrade| {
         let created = upgrade.metadata.creation_timestamp.as_ref().map(|time| time.0);
         (
             created,

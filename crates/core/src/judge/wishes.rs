@@ -19,11 +19,13 @@ impl Turn<'_> {
             let Some(node) = node.filter(|node| node.uid.as_str() == standing.node_uid()) else {
                 continue;
             };
-            let Some(wish) = node.wish else { continue };
+            let holds = slots.iter().any(|slot| slot.undoing && standing.holds(slot));
+            // A slot to undo it is the wish on record: it stands also when the Node no longer shows it.
+            let recorded = (holds && standing.succeeded()).then_some(Wish::Rollback);
+            let Some(wish) = node.wish.or(recorded) else { continue };
             if !is_latest(self.view, standing) {
                 continue;
             }
-            let holds = slots.iter().any(|slot| slot.undoing && standing.holds(slot));
             match wish {
                 Wish::Defer => self.defer(standing, node),
                 Wish::Rollback => self.roll_back(standing, node, holds),
@@ -50,7 +52,9 @@ impl Turn<'_> {
     fn roll_back(&mut self, standing: Standing<'_>, node: &Node, holds: bool) {
         let attempt = standing.upgrade.spec.attempt;
         if let Some(why) = undo_refused(self.view, standing) {
-            self.tell(node, &why);
+            if node.wish.is_some() {
+                self.tell(node, &why);
+            }
         } else if standing.desired() != DesiredNodeState::RolledBack {
             if standing.succeeded() && !holds && self.upgrade.is_some() {
                 return;
@@ -62,7 +66,9 @@ impl Turn<'_> {
                 Some(Reason::RolledBack),
             );
         }
-        self.decision.actions.push(Action::ClearWish { node: node.target() });
+        if node.wish.is_some() {
+            self.decision.actions.push(Action::ClearWish { node: node.target() });
+        }
     }
 
     fn tell(&mut self, node: &Node, message: &str) {

@@ -103,6 +103,28 @@ fn a_node_whose_slot_is_recorded_gets_no_second_one() {
     assert_eq!(table.slot_nodes(&key), ["worker-1"]);
 }
 
+/// The list of slots is a map by name, and a second entry would be refused.
+#[test]
+fn a_machine_gets_no_slot_beside_that_of_its_successor() {
+    let (mut table, key) = table(1, 2, budget(2, 0));
+    table.stage_all();
+    table.becomes("cp-1", NodeState::Succeeded, None);
+    table
+        .cluster
+        .node("worker-2", |node| node.pause = Some("a person looks at it".into()));
+    table.stage_all();
+    // What is seen of nodes and their upgrades is from before worker-1 was replaced; the ledger is not.
+    table.edit(&key, |upgrade| {
+        let slots = &mut upgrade.status.as_mut().unwrap().slots;
+        slots[0].node_uid = "its-successor".to_owned();
+        slots[0].holder = "the-upgrade-of-its-successor".to_owned();
+    });
+    table.cluster.view.nodes_as_of = crate::view::Revision(0);
+    let decision = table.decide(&Subject::Upgrade(key.clone()));
+    table.carry_out(&decision);
+    assert_eq!(table.slot_nodes(&key), ["worker-1"]);
+}
+
 #[test]
 fn a_worker_that_breaks_beside_the_one_in_hand_is_not_taken_in_hand_as_well() {
     let (mut table, key) = table(1, 3, spec());

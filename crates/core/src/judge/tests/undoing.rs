@@ -171,7 +171,7 @@ fn of_several_hops_the_last_is_undone() {
     let mut table = Table::new(Cluster::new(3, 0, FROM).images(&[TO, "v1.37.1"]));
     let key = table.upgrade("edge-1", far);
     table.run(&key);
-    table.wish("cp-1", Wish::Rollback);
+    table.wish("cp-3", Wish::Rollback);
     table.settle();
     let versions: Vec<String> = table.slots(&key).into_iter().map(|slot| slot.version).collect();
     assert_eq!(versions, ["v1.37.1"]);
@@ -195,4 +195,47 @@ fn a_control_plane_is_not_undone_beneath_a_kubelet_that_has_joined_since() {
     let why = crate::judge::undo_refused(table.view(), standing).unwrap();
     assert!(why.contains("worker-1"), "{why}");
     assert!(table.phase(&key) != Phase::Failed);
+}
+
+#[test]
+fn k2_the_first_control_plane_goes_back_last_since_the_clusters_configuration_goes_with_it() {
+    let (mut table, key) = table(3, 0, spec());
+    table.run(&key);
+    let refused = |table: &Table, node: &str| {
+        let upgrade = table.node_upgrade(node);
+        crate::judge::undo_refused(table.view(), crate::objects::Standing::of(&upgrade))
+    };
+    let why = refused(&table, "cp-1").unwrap();
+    assert!(why.contains("help: afloat rollback cp-2"), "{why}");
+    for other in ["cp-3", "cp-2"] {
+        assert_eq!(refused(&table, other), None);
+        assert!(refused(&table, "cp-1").is_some(), "{other} is still at the new version");
+        table.becomes(other, NodeState::RolledBack, None);
+    }
+    assert_eq!(refused(&table, "cp-1"), None);
+}
+
+#[test]
+fn the_slot_of_an_undoing_outlives_the_wish_and_is_enough_to_tell_the_node() {
+    let (mut table, key) = table(1, 2, spec());
+    table.run(&key);
+    table.wish("worker-1", Wish::Rollback);
+    let judge = Subject::Upgrade(key.clone());
+    let decision = table.decide(&judge);
+    table.carry_out(&decision);
+    assert_eq!(table.slot_nodes(&key), ["worker-1"]);
+    // The node was told and the wish taken off; an operator that starts anew sees the latter only.
+    table.cluster.node("worker-1", |node| node.wish = None);
+    table.now += jiff::SignedDuration::from_secs(1);
+    let decision = table.decide(&judge);
+    table.carry_out(&decision);
+    assert_eq!(table.slot_nodes(&key), ["worker-1"], "it may be draining by now");
+    table.settle();
+    assert_eq!(
+        table.node_upgrade("worker-1").spec.desired,
+        DesiredNodeState::RolledBack
+    );
+    table.becomes("worker-1", NodeState::RolledBack, None);
+    table.settle();
+    assert!(table.slots(&key).is_empty());
 }
