@@ -282,4 +282,14 @@ mod tests {
             "its group and its upgrade count states"
         );
     }
+
+    #[test]
+    fn an_upgrade_of_a_node_that_is_gone_concerns_also_groups_that_were_done() {
+        let mut done = WorkersKubeadmUpgrade::new("edge-1", WorkersKubeadmUpgradeSpec::default());
+        done.status.get_or_insert_default().ready = true;
+        let mut view = View::default();
+        view.workers.insert(key(), Arc::new(done));
+        let gone = Changed::NodeUpgrade(Key::new("afloat-system", "worker-2-x"));
+        assert!(affected(&view, &gone).contains(&Subject::Workers(key())));
+    }
 }

@@ -28,8 +28,7 @@ pub struct Settings {
     pub method: Option<ControlPlaneMethod>,
     pub proceed_after_first: bool,
     pub pause: PausePolicy,
-    /// How many nodes are staged at once; `None` for all.
-    pub staging_concurrency: Option<usize>,
+    pub staging: Staging,
     pub drain: Drain,
     pub max_unavailable: Share,
     pub per_failure_domain: Option<usize>,
@@ -141,7 +140,7 @@ impl Settings {
             proceed_after_first: spec.control_plane.as_ref().and_then(|option| option.proceed_after)
                 == Some(ProceedAfter::FirstNode),
             pause,
-            staging_concurrency: staging_concurrency(spec),
+            staging: Staging::read(spec),
             drain: drain(spec),
             max_unavailable: max_unavailable(budget.max_unavailable.as_ref())?,
             per_failure_domain: budget.per_failure_domain.and_then(|count| usize::try_from(count).ok()),
@@ -174,22 +173,48 @@ impl Settings {
     }
 }
 
-fn staging_concurrency(spec: &ClusterUpgradeSpec) -> Option<usize> {
-    let strategy = spec
-        .image_preload_option
-        .as_ref()
-        .and_then(|option| option.strategy.as_ref());
-    match strategy {
-        // Left out, several nodes are staged at once: enough to keep a mirror busy, few enough not to drown it.
-        None => Some(DEFAULT_STAGING),
-        Some(strategy) => match strategy.kind {
-            ImagePreloadType::Skip => None,
-            ImagePreloadType::Sequential => Some(1),
-            ImagePreloadType::Parallel => strategy
-                .concurrency
-                .and_then(|count| usize::try_from(count).ok())
-                .filter(|count| *count > 0),
-        },
+/// How files and images are brought to the nodes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Staging {
+    /// How many nodes are staged at once; all of them where there is no bound.
+    pub at_once: Option<usize>,
+    /// Whether the bound is one for the whole upgrade; each group has its own otherwise.
+    pub in_all: bool,
+    /// Whether no node is disrupted before all are staged.
+    pub ahead: bool,
+}
+
+impl Staging {
+    /// Left out, several nodes of a group are staged at once: enough to keep a mirror busy, few enough not to drown it.
+    const DEFAULT: Self = Self {
+        at_once: Some(DEFAULT_STAGING),
+        in_all: false,
+        ahead: true,
+    };
+
+    pub fn read(spec: &ClusterUpgradeSpec) -> Self {
+        let option = spec.image_preload_option.as_ref();
+        let Some(strategy) = option.and_then(|option| option.strategy.as_ref()) else {
+            return Self::DEFAULT;
+        };
+        let count = strategy.concurrency.and_then(|count| usize::try_from(count).ok());
+        match strategy.kind {
+            ImagePreloadType::Skip => Self {
+                at_once: Some(1),
+                in_all: false,
+                ahead: false,
+            },
+            ImagePreloadType::Sequential => Self {
+                at_once: Some(1),
+                in_all: true,
+                ahead: true,
+            },
+            ImagePreloadType::Parallel => Self {
+                at_once: count.filter(|count| *count > 0),
+                in_all: true,
+                ahead: true,
+            },
+        }
     }
 }
 

@@ -113,7 +113,12 @@ pub fn affected(view: &View, changed: &Changed) -> BTreeSet<Subject> {
             subjects.insert(Subject::Node(key.clone()));
             match view.node_upgrade(key) {
                 Some(upgrade) => around_node(view, upgrade, &mut subjects),
-                None => judges(view, |_| true, &mut subjects),
+                // Whose it was is not known any more; also a group that was done may have to make it again.
+                None => {
+                    judges(view, |_| true, &mut subjects);
+                    subjects.extend(view.control_planes.keys().cloned().map(Subject::ControlPlane));
+                    subjects.extend(view.workers.keys().cloned().map(Subject::Workers));
+                }
             }
         }
     }
@@ -146,6 +151,17 @@ fn around_node(view: &View, upgrade: &NodeKubeadmUpgrade, subjects: &mut BTreeSe
 
 fn above_node(view: &View, upgrade: &NodeKubeadmUpgrade, subjects: &mut BTreeSet<Subject>) {
     if let Some((group, upgrade)) = group_above(view, upgrade) {
+        if let Some(Subject::Upgrade(key)) = &upgrade
+            && view
+                .upgrades
+                .get(key)
+                .is_some_and(|upgrade| judge::stages_by_turns(upgrade))
+        {
+            // Another group may stage its next node now.
+            groups_of(view, key, |group, _| {
+                subjects.insert(group);
+            });
+        }
         subjects.insert(group);
         subjects.extend(upgrade);
     }

@@ -179,12 +179,12 @@ pub struct ImagePreloadStrategy {
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum ImagePreloadType {
-    /// Images are pulled when they are needed.
+    /// Nothing waits for it: each node gets its files and images before its own turn, one of a group after the other.
     Skip,
-    /// One node pulls at a time.
+    /// One node of the cluster at a time, all before the first is disrupted.
     #[default]
     Sequential,
-    /// Several nodes pull at once.
+    /// Several nodes at once, as many as `concurrency` says or all, before the first is disrupted.
     Parallel,
 }
 

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use afloat_api::clusterupgrade::Slot;
+use afloat_api::clusterupgrade::{Phase, Slot};
 use afloat_api::kubeadm::DesiredNodeState;
 use afloat_api::{ClusterUpgrade, ConditionType, GroupUpgradeStatus, NodeRole, NodeState, Reason};
 use jiff::Timestamp;
@@ -16,7 +16,7 @@ use super::slots::Granting;
 use crate::action::{Action, Decision};
 use crate::objects::{Standing, earlier_hop_is_open, set_condition, target_of};
 use crate::plan::{self, Stage, StageKind};
-use crate::settings::{Settings, upgrade_of};
+use crate::settings::{Settings, Staging, upgrade_of};
 use crate::version::KubernetesVersion;
 use crate::view::{Key, Node, View};
 
@@ -63,6 +63,25 @@ pub fn decide(view: &View, group: Group<'_>, now: Timestamp) -> Decision {
     turn.hear_wishes(&slots);
     turn.sum_up(&slots);
     turn.decision
+}
+
+/// Whether the groups of this upgrade stage their nodes under one bound: while all of it is brought ahead, and a person has named it.
+pub(crate) fn stages_by_turns(upgrade: &ClusterUpgrade) -> bool {
+    let phase = upgrade.status.as_ref().and_then(|status| status.phase);
+    phase == Some(Phase::Prepare) && Staging::read(&upgrade.spec).in_all
+}
+
+/// The machines of a group that are there and have no upgrade of their own yet.
+fn missing<'a>(view: &'a View, members: &Members<'a>) -> impl Iterator<Item = &'a Node> {
+    let machines = members.group.machines().iter().filter_map(|machine| {
+        let node = view.nodes.get(machine.name.as_str())?;
+        let is_meant = machine.uid.as_deref().is_none_or(|uid| uid == node.uid.as_str());
+        is_meant.then_some(node.as_ref())
+    });
+    machines.filter(|node| {
+        let standing = members.nodes.get(node.name.as_str());
+        !node.deleting && standing.is_none_or(|standing| standing.node_uid() != node.uid.as_str())
+    })
 }
 
 fn max_concurrent(group: Group<'_>) -> usize {
@@ -124,30 +143,49 @@ impl<'a> Turn<'a> {
         })
     }
 
+    /// How many more nodes may be staged now. Where one bound counts for all groups they take their turns, control planes first: each
+    /// sees what the others have begun, and no two begin at once.
+    fn room_to_stage(&self) -> usize {
+        // To one that is away nothing is brought, for however long: it keeps nobody else waiting.
+        let is_there = |standing: &Standing<'_>| {
+            self.view
+                .nodes
+                .get(standing.node())
+                .is_some_and(|node| node.ready.ready)
+        };
+        let staging = |standing: &Standing<'_>| {
+            matches!(standing.state(), NodeState::Pending | NodeState::Staging) && is_there(standing)
+        };
+        let Some(most) = self.settings.staging.at_once else {
+            return usize::MAX;
+        };
+        let all = self.upgrade.filter(|upgrade| stages_by_turns(upgrade));
+        let busy = match all {
+            None => self.members.nodes.iter().filter(staging).count(),
+            Some(upgrade) => {
+                let roster = Roster::of_upgrade(self.view, upgrade.metadata.uid.as_deref().unwrap_or_default());
+                let next = roster.groups.iter().filter(|members| {
+                    let mut missing = missing(self.view, members);
+                    missing.next().is_some()
+                });
+                let next = next.min_by_key(|members| (members.group.kind(), members.group.uid()));
+                if next.is_some_and(|next| next.group.uid() != self.group().uid()) {
+                    return 0;
+                }
+                let standings = roster.standings().map(|(_, standing)| standing);
+                standings.filter(staging).count()
+            }
+        };
+        most.saturating_sub(busy)
+    }
+
     /// Makes the upgrades of nodes that have none, as many at once as may be staged.
     fn create_nodes(&mut self) {
         if self.aborted() || !self.at_work() {
             return;
         }
         let Some(stage) = self.stage() else { return };
-        let staging = |standing: &Standing<'_>| matches!(standing.state(), NodeState::Pending | NodeState::Staging);
-        let busy = self.members.nodes.iter().filter(staging).count();
-        let room = self
-            .settings
-            .staging_concurrency
-            .map_or(usize::MAX, |most| most.saturating_sub(busy));
-        let view = self.view;
-        let missing: Vec<&'a Node> = self
-            .group()
-            .machines()
-            .iter()
-            .filter_map(|machine| {
-                let node = view.nodes.get(machine.name.as_str())?;
-                (machine.uid.as_deref().is_none_or(|uid| uid == node.uid.as_str())).then_some(node.as_ref())
-            })
-            .filter(|node| !node.deleting && self.standing_of(node).is_none())
-            .take(room)
-            .collect();
+        let missing: Vec<&'a Node> = missing(self.view, &self.members).take(self.room_to_stage()).collect();
         for node in missing {
             if !self.hop_before_is_seen(node, &stage) {
                 self.decision.again = Some(self.now + UNTIL_SEEN);

@@ -32,6 +32,7 @@ use crate::version::KubernetesVersion;
 use crate::view::{Key, NodeName, Target, Uid, View};
 use crate::window::{self, WindowState};
 
+pub(crate) use group::stages_by_turns;
 use roster::Roster;
 use slots::Granting;
 pub use undoing::undo_refused;
@@ -365,7 +366,7 @@ impl Turn<'_> {
         if let Some(next) = stages.iter().find(|stage| stage.kind == StageKind::Workers) {
             self.ensure_groups(next, settings);
         }
-        if self.phase() == Phase::Prepare && !self.prepared(&stages) {
+        if self.phase() == Phase::Prepare && settings.staging.ahead && !self.prepared(&stages) {
             return;
         }
         // Its versions are there before it is well, and before its slot is given back: workers wait for all of it (K32).

@@ -2,11 +2,11 @@
 
 use super::Scenario;
 use super::setup::{FROM, TO, at_once, node};
-use super::words::{PREFLIGHT, SUCCEEDED, gated, manual, scenario, usual};
+use super::words::{PREFLIGHT, SUCCEEDED, gated, manual, preload, scenario, usual};
 use crate::time::{HOUR, MINUTE, SECOND};
 use crate::world::Act;
 use afloat_api::NodeState;
-use afloat_api::clusterupgrade::{Budget, Bundle, WorkersOption};
+use afloat_api::clusterupgrade::{Budget, Bundle, ImagePreloadType, WorkersOption};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 pub(super) static SHAPES: &[Scenario] = &[
@@ -47,6 +47,26 @@ pub(super) static SHAPES: &[Scenario] = &[
                     every_minor: Some(true),
                 });
             });
+        },
+    ),
+    scenario(
+        "staged-in-turn",
+        "files and images are brought to one node at a time",
+        SUCCEEDED,
+        0,
+        |setup| {
+            usual(setup);
+            setup.upgrade(TO, |spec| preload(spec, ImagePreloadType::Sequential));
+        },
+    ),
+    scenario(
+        "staged-when-needed",
+        "nobody waits for files and images but the node they are brought to",
+        SUCCEEDED,
+        0,
+        |setup| {
+            usual(setup);
+            setup.upgrade(TO, |spec| preload(spec, ImagePreloadType::Skip));
         },
     ),
     scenario("patch", "a patch release", SUCCEEDED, 0, |setup| {

@@ -6,8 +6,12 @@ use crate::faults::Class;
 use crate::store::BudgetSpec;
 use crate::time::Millis;
 use crate::world::{Act, KeeperKind};
+use afloat_api::ClusterUpgradeSpec;
 use afloat_api::NodeState;
-use afloat_api::clusterupgrade::{Gate, NodeUpgradeMode, NodeUpgradeOption, NodeUpgradeStrategy};
+use afloat_api::clusterupgrade::{
+    Gate, ImagePreloadOption, ImagePreloadStrategy, ImagePreloadType, NodeUpgradeMode, NodeUpgradeOption,
+    NodeUpgradeStrategy,
+};
 use afloat_core::view::Wish;
 
 pub(super) const SUCCEEDED: &str = "Succeeded";
@@ -86,7 +90,7 @@ pub(super) fn frozen(setup: &mut Setup<'_>) {
     setup.freeze(budget_key("till"));
 }
 
-pub(super) fn gated(spec: &mut afloat_api::ClusterUpgradeSpec) {
+pub(super) fn gated(spec: &mut ClusterUpgradeSpec) {
     spec.gates = vec![Gate {
         name: "shop-is-quiet".to_owned(),
         api_version: "v1".to_owned(),
@@ -96,11 +100,20 @@ pub(super) fn gated(spec: &mut afloat_api::ClusterUpgradeSpec) {
     }];
 }
 
-pub(super) fn manual(spec: &mut afloat_api::ClusterUpgradeSpec, nodes: &[&str]) {
+pub(super) fn manual(spec: &mut ClusterUpgradeSpec, nodes: &[&str]) {
     spec.node_upgrade_option = Some(NodeUpgradeOption {
         strategy: Some(NodeUpgradeStrategy {
             mode: Some(NodeUpgradeMode::Manual),
             pause_nodes: nodes.iter().map(|name| (*name).to_owned()).collect(),
+        }),
+    });
+}
+
+pub(super) fn preload(spec: &mut ClusterUpgradeSpec, kind: ImagePreloadType) {
+    spec.image_preload_option = Some(ImagePreloadOption {
+        strategy: Some(ImagePreloadStrategy {
+            kind,
+            concurrency: None,
         }),
     });
 }

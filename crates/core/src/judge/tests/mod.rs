@@ -2,6 +2,7 @@
 
 mod ledger;
 mod pauses;
+mod staging;
 mod table;
 mod undoing;
 
