@@ -53,6 +53,8 @@ pub enum EngineError {
          help: afloat rollback the node first"
     )]
     Unfinished { upgrade: String, attempt: i32 },
+    #[error("attempt {attempt} of upgrade {upgrade} is over on this node, and another has begun since: nothing was done")]
+    Superseded { upgrade: String, attempt: i32 },
 }
 
 impl EngineError {
@@ -221,10 +223,16 @@ impl Engine {
                     attempt: found.plan.attempt,
                 });
             }
+            // The containers of a pod run again when its machine was restarted, also when all they had to do is long done.
+            _ if host.size(&archived(plan))?.is_some() => {
+                return Err(EngineError::Superseded {
+                    upgrade: plan.upgrade.clone(),
+                    attempt: plan.attempt,
+                });
+            }
             found => {
                 if let Some(old) = found {
-                    let name = format!("{}/{}-{}", paths::ARCHIVE, old.plan.upgrade, old.plan.attempt);
-                    host.rename(paths::JOURNAL, &name)?;
+                    host.rename(paths::JOURNAL, &archived(&old.plan))?;
                 }
                 host.remove(paths::KEPT)?;
                 Journal::open(host, plan)?
@@ -232,6 +240,11 @@ impl Engine {
         };
         Ok(self.journal.insert(journal))
     }
+}
+
+/// Where the journal of an attempt is kept once another has begun.
+fn archived(plan: &NodePlan) -> String {
+    format!("{}/{}-{}", paths::ARCHIVE, plan.upgrade, plan.attempt)
 }
 
 fn start_unit(host: &mut dyn Host) -> Result<(), EngineError> {

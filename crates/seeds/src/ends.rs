@@ -152,25 +152,20 @@ fn undone(world: &World, machine: &super::machine::Machine) -> bool {
     })
 }
 
-/// A node that joined after the upgrade had ended is none of its business.
+/// A node that joined after the upgrade had ended is none of its business, nor is one of the last moment: who joined since the upgrade last
+/// said something may not have been seen by anyone, and whoever looks once more only moves that moment.
 fn joined_before_end(world: &World, upgrade: &ClusterUpgrade, machine: &super::machine::Machine) -> bool {
     let key = upgrade.key();
-    let told = world
-        .store
-        .upgrades
-        .changes()
-        .iter()
-        .rev()
-        .filter(|change| change.key == key);
-    let ended = told
-        .take_while(|change| change.after.as_deref().is_some_and(ended))
-        .last();
+    let told = world.store.upgrades.changes().iter().rev();
+    let before_end = told
+        .filter(|change| change.key == key)
+        .find(|change| !change.after.as_deref().is_some_and(ended));
     let born = world.store.nodes.changes().iter().rev().find(|change| {
         let uid = |node: &Option<Arc<Node>>| node.as_ref().map(|node| node.uid.clone());
         change.key == machine.name && uid(&change.before) != uid(&change.after)
     });
-    match (ended, born) {
-        (Some(ended), Some(born)) => born.revision < ended.revision,
+    match (before_end, born) {
+        (Some(before_end), Some(born)) => born.revision < before_end.revision,
         _ => true,
     }
 }

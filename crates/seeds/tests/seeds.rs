@@ -99,6 +99,19 @@ const ONCE_BROKEN: &[(&str, u64)] = &[
     ("three-at-once", 21590),
     // A node was paused, on old news, for an upgrade that was gone.
     ("manual", 15164),
+    // A slot to undo an upgrade was given back by whoever saw the wish gone and not yet the node told.
+    ("rollback-succeeded", 7909),
+    ("rollback-succeeded", 8219),
+    // A machine was replaced in the two seconds before the end; the rule held that against an upgrade nobody had told of it.
+    ("quarantine", 24754),
+    // A group that was done was not woken when one of its nodes' upgrades was deleted.
+    ("node-upgrade-deleted", 84185),
+    // A machine that an old view still showed got a second slot under the name of its successor.
+    ("node-replaced", 87321),
+    // A node that had failed and was uncordoned by a person is cordoned again to be put back, also after an abort.
+    ("quarantine", 87870),
+    // A pod of the hop before ran again after a power cut, when the next hop was staged already.
+    ("every-minor", 106803),
 ];
 
 /// Seeds go through the scenarios in turn.

@@ -90,9 +90,9 @@ impl Rules {
         {
             return;
         }
-        // Nor is one that was begun, and that a person has uncordoned in between.
+        // Nor is one that was begun, or that failed, and that a person has uncordoned in between.
         let state = upgrade.as_ref().and_then(|upgrade| upgrade.status.as_ref()?.state);
-        if matches!(state.map(rank), Some(4..8)) {
+        if matches!(state.map(rank), Some(4..=7 | 9 | 10)) {
             return;
         }
         // Rule 6.

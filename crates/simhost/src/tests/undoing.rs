@@ -61,6 +61,24 @@ fn an_attempt_that_was_neither_finished_nor_undone_blocks_the_next() {
 }
 
 #[test]
+fn containers_of_an_attempt_that_is_over_change_nothing_once_another_has_begun() {
+    let mut attempt = Attempt::new(WORKER);
+    assert_eq!(attempt.upgrade().0, exit::DONE);
+    let over = attempt.plan.clone();
+    attempt.plan.upgrade = "the-next-hop".to_owned();
+    assert_eq!(attempt.step(steps::STAGE).0, exit::DONE);
+    let staged = attempt.journal();
+    // After a restart of the machine the kubelet runs all containers of a pod again that it has not yet heard the end of.
+    let now = attempt.host.now();
+    for step in node_steps::ORDER.into_iter().chain([steps::ROLLBACK]) {
+        let refused = attempt.engine.begin(&mut attempt.host, &over, step, now);
+        let message = refused.unwrap_err().to_string();
+        assert!(message.contains("another has begun since"), "{step}: {message}");
+    }
+    assert_eq!(attempt.journal(), staged);
+}
+
+#[test]
 fn k2_a_control_plane_whose_new_api_server_is_broken_puts_itself_back() {
     for case in [FIRST, OTHER, SINGLE] {
         let mut attempt = Attempt::new(case);
