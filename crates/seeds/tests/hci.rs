@@ -43,6 +43,8 @@ const ONCE_BROKEN: &[(&str, u64)] = &[
     // A finished Job took the deadline of its node's restart with it when a person deleted it.
     ("harvester-old-system", 5335),
     ("harvester-old-system", 5454),
+    // A pause was taken away in the moment in which the Upgrade was written; nobody looked again.
+    ("harvester-no-restore", 2274),
 ];
 
 /// What was broken, and the line that repeats it.

@@ -3,11 +3,15 @@
 
 use afloat_api::annotations;
 use afloat_api::harvester::{HarvesterNodeState, NodePause, PauseMapValue};
+use jiff::SignedDuration;
 
 use super::action::{HciAction, NodeMark};
 use super::config::{self, PAUSES_APPLIED, PauseMap};
 use super::turn::Turn;
 use crate::view::Node;
+
+/// How soon it is looked again whether nodes were seen since.
+const UNTIL_SEEN: SignedDuration = SignedDuration::from_secs(5);
 
 /// The map an upgrade starts with: the person's own, or what the setting says.
 pub fn initial(turn: &Turn<'_>, pause: &NodePause) -> PauseMap {
@@ -29,7 +33,7 @@ pub fn carry_over(turn: &mut Turn<'_>) -> bool {
         return false;
     };
     let applied = config::pauses_applied(&turn.after);
-    let mut marks = Vec::new();
+    let (mut marks, mut unsure) = (Vec::new(), false);
     for (name, value) in &mut map {
         let Some(node) = turn.view.nodes.get(name.as_str()) else {
             continue;
@@ -44,8 +48,12 @@ pub fn carry_over(turn: &mut Turn<'_>) -> bool {
             PauseMapValue::Unpause if new && held => marks.push((node.target(), None)),
             // A person took the annotation away: the map follows.
             PauseMapValue::Pause if !new && !held && seen_since(turn) => *value = PauseMapValue::Unpause,
+            PauseMapValue::Pause if !new && !held => unsure = true,
             _ => {}
         }
+    }
+    if unsure {
+        turn.look_at(turn.now + UNTIL_SEEN);
     }
     let wrote = !marks.is_empty();
     for (node, value) in marks {
@@ -61,7 +69,8 @@ pub fn carry_over(turn: &mut Turn<'_>) -> bool {
 }
 
 /// Whether nodes were seen since the Upgrade was last written: before that, an annotation that is missing may only not have
-/// been read yet.
+/// been read yet. Whoever finds that it was not looks again: the news of nodes that brings certainty may be one that changes nothing (a
+/// heartbeat), and wakes nobody.
 fn seen_since(turn: &Turn<'_>) -> bool {
     turn.view.nodes_as_of >= turn.target.revision
 }

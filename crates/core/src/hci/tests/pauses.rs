@@ -59,6 +59,26 @@ fn h5_the_map_on_the_upgrade_is_another_way_to_write_the_same() {
 }
 
 #[test]
+fn h7_a_pause_taken_away_while_the_upgrade_was_written_is_looked_at_again() {
+    let mut world = World::new(3);
+    world.setting(&manual(r#","pauseNodes":["node-2"]"#));
+    world.start();
+    world.reach_nodes();
+    world.rancher_asks("node-2");
+    world.unpause("node-2");
+    // The Upgrade was written between the person's request and its news: nobody can tell by then that the pause had been seen.
+    let certain = std::mem::replace(&mut world.view.nodes_as_of, crate::view::Revision(0));
+    world.settle();
+    assert_eq!(world.state("node-2"), "Node-upgrade paused");
+    let again = world.decide().again.unwrap();
+    assert!(again <= world.now + jiff::SignedDuration::from_secs(5), "{again}");
+    // A heartbeat brings certainty, and wakes nobody.
+    world.view.nodes_as_of = certain;
+    world.settle();
+    assert_eq!(world.state("node-2"), "Pre-draining");
+}
+
+#[test]
 fn h4_a_later_change_of_the_setting_changes_nothing() {
     let mut world = World::new(3);
     world.setting(&manual(r#","pauseNodes":["node-2"]"#));
