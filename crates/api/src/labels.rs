@@ -14,6 +14,9 @@ pub const GROUP: &str = "afloat.dev/group";
 /// What a pod on a node does: `stage`, `upgrade` or `rollback`.
 pub const TASK: &str = "afloat.dev/task";
 
+/// On the operator's pod that leads: the Service of the webhook finds it by this, since only who leads can answer.
+pub const LEADS: &str = "afloat.dev/leads";
+
 /// Marks a Node as a control plane (kubeadm).
 pub const CONTROL_PLANE_NODE: &str = "node-role.kubernetes.io/control-plane";
 /// Names the failure domain of a Node.

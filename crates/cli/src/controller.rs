@@ -10,7 +10,7 @@ use afloat_operator::hci::HciOptions;
 use afloat_operator::metrics::Metrics;
 use afloat_operator::mind::Core;
 use afloat_operator::prober::{HttpsProber, MirrorProber, Prober};
-use afloat_operator::webhook::Door;
+use afloat_operator::webhook::{Door, Identity};
 use afloat_operator::{OperatorConfig, OperatorError};
 use std::sync::Arc;
 
@@ -30,7 +30,12 @@ pub async fn run(arguments: Controller) -> Result<Code, Problem> {
     }
     hci.webhook = arguments.webhook_listen.map(|listen| Door {
         listen,
-        certificate: arguments.webhook_certificate.zip(arguments.webhook_key),
+        identity: match arguments.webhook_certificate.zip(arguments.webhook_key) {
+            Some((certificate, key)) => Identity::Files { certificate, key },
+            None => Identity::Own {
+                pod: std::env::var("POD_NAME").ok(),
+            },
+        },
     });
     let operator = OperatorConfig {
         clients,

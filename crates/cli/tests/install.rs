@@ -2,10 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by failing")]
 
+use std::io::Write as _;
+use std::net::UdpSocket;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use afloat_realparts::{Components, ControlPlane, Options};
+use serde_json::{Value, json};
 
 const ACCOUNT: &str = "system:serviceaccount:afloat-system:afloat";
 
@@ -63,35 +67,105 @@ const MUST_NOT: &[(&str, &str, &str)] = &[
     ("get", "nodes:proxy", "-"),
 ];
 
+/// What upgrades of Harvester need beside, from `harvester.yaml`.
+const MUST_AT_HARVESTER: &[(&str, &str, &str)] = &[
+    ("watch", "upgrades.harvesterhci.io", "harvester-system"),
+    ("patch", "upgrades.harvesterhci.io", "harvester-system"),
+    ("create", "jobs.batch", "harvester-system"),
+    ("list", "secrets", "fleet-local"),
+    ("patch", "secrets", "fleet-local"),
+    ("create", "secrets", "afloat-system"),
+    ("get", "secrets/afloat-webhook", "afloat-system"),
+    ("update", "secrets/afloat-webhook", "afloat-system"),
+    ("patch", "pods", "afloat-system"),
+    (
+        "patch",
+        "validatingwebhookconfigurations.admissionregistration.k8s.io/afloat-harvester",
+        "-",
+    ),
+];
+
+/// What it must not even there.
+const MUST_NOT_AT_HARVESTER: &[(&str, &str, &str)] = &[
+    ("get", "secrets", "fleet-local"),
+    ("get", "secrets", "harvester-system"),
+    ("list", "secrets", "afloat-system"),
+    ("get", "secrets/afloat-bundle-key", "afloat-system"),
+    ("delete", "secrets/afloat-webhook", "afloat-system"),
+    ("patch", "pods", "harvester-system"),
+    (
+        "create",
+        "validatingwebhookconfigurations.admissionregistration.k8s.io",
+        "-",
+    ),
+    (
+        "patch",
+        "validatingwebhookconfigurations.admissionregistration.k8s.io/another",
+        "-",
+    ),
+    (
+        "delete",
+        "validatingwebhookconfigurations.admissionregistration.k8s.io/afloat-harvester",
+        "-",
+    ),
+];
+
 struct Cluster {
     plane: ControlPlane,
     kubectl: PathBuf,
 }
 
 impl Cluster {
-    fn installed() -> Self {
+    fn installed(options: &Options) -> Self {
         let paths = Components::locate_some(&["etcd", "kube-apiserver", "kubectl"]).unwrap();
         let kubectl = paths.of("kubectl").unwrap().to_owned();
-        let plane = ControlPlane::start(&Options::default()).unwrap();
+        let plane = ControlPlane::start(options).unwrap();
         let cluster = Self { plane, kubectl };
-        let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../deploy");
-        for folder in ["crds", "install/afloat.yaml"] {
-            let file = root.join(folder);
-            let (done, said) = cluster.kubectl(&["apply", "--server-side", "-f", &file.to_string_lossy()]);
-            assert!(done, "{said}");
-        }
+        cluster.apply(&["crds", "install/afloat.yaml"]);
         cluster
     }
 
+    /// Files of `deploy`, as they are.
+    fn apply(&self, files: &[&str]) {
+        let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../deploy");
+        for file in files {
+            let file = root.join(file);
+            let (done, said) = self.kubectl(&["apply", "--server-side", "-f", &file.to_string_lossy()]);
+            assert!(done, "{said}");
+        }
+    }
+
+    /// As on a Harvester-like cluster, where these namespaces are.
+    fn with_harvester(&self) {
+        for namespace in ["harvester-system", "fleet-local"] {
+            let (done, said) = self.kubectl(&["create", "namespace", namespace]);
+            assert!(done, "{said}");
+        }
+        self.apply(&["install/harvester.yaml"]);
+    }
+
     fn kubectl(&self, arguments: &[&str]) -> (bool, String) {
-        let output = Command::new(&self.kubectl)
+        self.kubectl_with(arguments, "")
+    }
+
+    fn kubectl_with(&self, arguments: &[&str], input: &str) -> (bool, String) {
+        let mut child = Command::new(&self.kubectl)
             .arg("--kubeconfig")
             .arg(self.plane.kubeconfig_path())
             .args(arguments)
-            .output()
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
             .unwrap();
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
         let text = [output.stdout, output.stderr].concat();
         (output.status.success(), String::from_utf8_lossy(&text).into_owned())
+    }
+
+    fn create(&self, object: &Value) -> (bool, String) {
+        self.kubectl_with(&["create", "-f", "-"], &object.to_string())
     }
 
     fn can_i(&self, (verb, resource, namespace): (&str, &str, &str)) -> bool {
@@ -112,9 +186,213 @@ impl Cluster {
 
 #[test]
 fn an_installed_operator_may_do_its_work_and_nothing_beside() {
-    let cluster = Cluster::installed();
+    let cluster = Cluster::installed(&Options::default());
     let lacks: Vec<_> = MUST.iter().filter(|row| !cluster.can_i(**row)).collect();
     assert!(lacks.is_empty(), "it cannot: {lacks:?}");
     let beside: Vec<_> = MUST_NOT.iter().filter(|row| cluster.can_i(**row)).collect();
     assert!(beside.is_empty(), "it can, and must not: {beside:?}");
+}
+
+#[test]
+fn where_it_upgrades_harvester_it_may_do_that_and_nothing_beside() {
+    let cluster = Cluster::installed(&Options::default());
+    cluster.with_harvester();
+    let lacks: Vec<_> = MUST_AT_HARVESTER.iter().filter(|row| !cluster.can_i(**row)).collect();
+    assert!(lacks.is_empty(), "it cannot: {lacks:?}");
+    let rows = MUST_NOT.iter().chain(MUST_NOT_AT_HARVESTER);
+    let beside: Vec<_> = rows.filter(|row| cluster.can_i(**row)).collect();
+    assert!(beside.is_empty(), "it can, and must not: {beside:?}");
+}
+
+/// An operator as the Deployment starts it: its arguments and rights are those of the manifests, and its pod is there for the controllers of
+/// the cluster; only the container is a process of this machine.
+struct Replica {
+    name: &'static str,
+    process: Child,
+}
+
+impl Drop for Replica {
+    fn drop(&mut self) {
+        let _gone = self.process.kill();
+        let _reaped = self.process.wait();
+    }
+}
+
+/// An address of this machine that an EndpointSlice may name: none of loopback. Nothing is sent.
+fn address() -> String {
+    let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+    socket.connect("192.0.2.1:9").unwrap();
+    socket.local_addr().unwrap().ip().to_string()
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("0.0.0.0:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+impl Cluster {
+    fn replica(&self, name: &'static str) -> Replica {
+        let port = free_port();
+        let (_, deployment) = self.kubectl(&["-n", "afloat-system", "get", "deployment", "afloat", "-o", "json"]);
+        let deployment: Value = serde_json::from_str(&deployment).unwrap();
+        let template = &deployment["spec"]["template"];
+        let mut pod =
+            json!({ "apiVersion": "v1", "kind": "Pod", "metadata": template["metadata"], "spec": template["spec"] });
+        pod["metadata"]["name"] = json!(name);
+        pod["metadata"]["namespace"] = json!("afloat-system");
+        pod["spec"]["nodeName"] = json!("node-1");
+        let container = &mut pod["spec"]["containers"][0];
+        let ports = container["ports"].as_array_mut().unwrap();
+        let webhook = ports.iter_mut().find(|one| one["name"] == "webhook").unwrap();
+        assert_eq!(webhook["containerPort"], 9443, "the port that it is told to listen on");
+        webhook["containerPort"] = json!(port);
+        let arguments = container["args"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|one| one.as_str().unwrap());
+        let arguments: Vec<String> = arguments
+            .map(|one| match one {
+                "0.0.0.0:8080" => "127.0.0.1:0".to_owned(),
+                "0.0.0.0:9443" => format!("0.0.0.0:{port}"),
+                other => other.to_owned(),
+            })
+            .collect();
+        let (done, said) = self.create(&pod);
+        assert!(done, "{said}");
+        let status = json!({ "status": { "phase": "Running", "podIP": address(), "podIPs": [{ "ip": address() }],
+            "conditions": [{ "type": "Ready", "status": "True" }] } });
+        let patch = [
+            "patch",
+            "pod",
+            name,
+            "-n",
+            "afloat-system",
+            "--subresource",
+            "status",
+            "-p",
+        ];
+        let (done, said) = self.kubectl(&[&patch[..], &[&status.to_string()]].concat());
+        assert!(done, "{said}");
+
+        let (_, token) = self.kubectl(&["create", "token", "afloat", "-n", "afloat-system"]);
+        let kubeconfig = self.plane.folder().join(format!("{name}.kubeconfig"));
+        std::fs::write(
+            &kubeconfig,
+            self.plane.kubeconfig().replace(self.plane.token(), token.trim()),
+        )
+        .unwrap();
+        let log = std::fs::File::create(self.plane.folder().join(format!("{name}.log"))).unwrap();
+        let process = Command::new(env!("CARGO_BIN_EXE_afloat"))
+            .args(arguments)
+            .arg("--kubeconfig")
+            .arg(kubeconfig)
+            .env("POD_NAME", name)
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        Replica { name, process }
+    }
+
+    /// The pod that is marked as the one to ask.
+    fn marked(&self) -> String {
+        let list = ["get", "pods", "-n", "afloat-system", "-l", "afloat.dev/leads=true"];
+        self.kubectl(&[&list[..], &["-o", "jsonpath={.items[*].metadata.name}"]].concat())
+            .1
+    }
+
+    fn until(&self, seconds: u64, what: &str, mut holds: impl FnMut() -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(seconds);
+        while !holds() {
+            let logs = || {
+                let log = |name: &str| std::fs::read_to_string(self.plane.folder().join(format!("{name}.log")));
+                let operators = ["afloat-1", "afloat-2"].map(|name| log(name).unwrap_or_default());
+                let slices = self
+                    .kubectl(&["get", "endpointslices", "-n", "afloat-system", "-o", "yaml"])
+                    .1;
+                let server = self.plane.log_tail("kube-apiserver", 400);
+                let server = server
+                    .lines()
+                    .rfind(|line| line.contains("webhook"))
+                    .unwrap_or_default();
+                format!("{}\n{slices}\n{server}", operators.join("\n"))
+            };
+            assert!(Instant::now() < deadline, "not reached: {what}\n{}", logs());
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+
+    /// Until the API server refuses what it let in before, since nobody was there to ask; then its words.
+    fn refused(&self, object: &Value) -> String {
+        let mut words = String::new();
+        self.until(60, "the API server asks, and refuses", || {
+            let (done, said) = self.kubectl_with(&["create", "--dry-run=server", "-f", "-"], &object.to_string());
+            words = said;
+            !done
+        });
+        words
+    }
+}
+
+#[test]
+fn h14_an_installed_webhook_answers_the_real_api_server_and_a_second_replica_takes_over() {
+    let controllers = ["endpointslice-controller", "garbage-collector-controller"];
+    let cluster = Cluster::installed(&Options {
+        controller_manager: true,
+        controllers: controllers.map(str::to_owned).into(),
+        // Without kube-proxy a Service is reached by its endpoints.
+        apiserver_arguments: vec!["--enable-aggregator-routing=true".to_owned()],
+        ..Options::default()
+    });
+    // A pod on a node that is not there is no endpoint of a Service.
+    let (done, said) = cluster.create(&json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "node-1" } }));
+    assert!(done, "{said}");
+    cluster.with_harvester();
+    let upgrade = |name: &str| {
+        json!({ "apiVersion": "harvesterhci.io/v1beta1", "kind": "Upgrade",
+            "metadata": { "name": name, "namespace": "harvester-system" }, "spec": { "version": "v1.7.0" } })
+    };
+    let (done, said) = cluster.create(&upgrade("hvst-upgrade-1"));
+    assert!(done, "{said}");
+
+    let mut replicas = vec![cluster.replica("afloat-1"), cluster.replica("afloat-2")];
+    cluster.until(60, "one is marked", || !cluster.marked().is_empty());
+    let said = cluster.refused(&upgrade("hvst-upgrade-2"));
+    println!("{said}");
+    assert!(
+        said.contains("admission webhook \"harvester.afloat.dev\" denied the request"),
+        "{said}"
+    );
+    assert!(
+        said.contains("upgrade/harvester-system/hvst-upgrade-1") && said.contains("is under way"),
+        "{said}"
+    );
+    let setting = json!({ "apiVersion": "harvesterhci.io/v1beta1", "kind": "Setting", "metadata": { "name": "upgrade-config" },
+        "value": r#"{"imagePreloadOption":{"strategy":{"type":"sometimes"}}}"# });
+    let said = cluster.refused(&setting);
+    println!("{said}");
+    assert!(
+        said.contains("setting/upgrade-config") && said.contains("sometimes"),
+        "{said}"
+    );
+
+    // Its pod goes with the process, and the other one takes over: the lease, the mark and the questions.
+    let leader = cluster.marked();
+    replicas.retain(|replica| replica.name != leader);
+    assert_eq!(replicas.len(), 1);
+    let (done, said) = cluster.kubectl(&[
+        "delete",
+        "pod",
+        &leader,
+        "-n",
+        "afloat-system",
+        "--grace-period=0",
+        "--force",
+    ]);
+    assert!(done, "{said}");
+    cluster.until(60, "the other one is marked", || cluster.marked() == replicas[0].name);
+    let said = cluster.refused(&upgrade("hvst-upgrade-3"));
+    assert!(said.contains("is under way"), "{said}");
 }

@@ -17,9 +17,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::clients::{CallError, Clients, bounded};
-use crate::snapshot::Kind;
 use crate::snapshot::feed::Feed;
 use crate::snapshot::hci::{built_in, for_tasks_alone, served};
+use crate::snapshot::{Keeper, Kind};
 use crate::turns::Errand;
 use crate::webhook::Door;
 
@@ -199,6 +199,11 @@ impl HciErrands {
 
     pub fn kinds(&self) -> impl Iterator<Item = Kind> + use<> {
         self.following.clone().into_iter().map(Kind::Hci)
+    }
+
+    /// Whether the front door is there, and everything that belongs to it has been read once.
+    pub fn is_read(&self, keeper: &Keeper) -> bool {
+        self.following.contains(&HciKind::Upgrade) && keeper.complete(self.kinds())
     }
 
     pub fn look(&mut self, now: Timestamp) {

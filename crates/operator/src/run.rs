@@ -61,8 +61,8 @@ pub async fn run(config: OperatorConfig, shutdown: impl Future<Output = ()> + Se
         None => None,
     };
     let (desk, questions) = webhook::desk();
-    let _webhook = match &config.hci.webhook {
-        Some(door) => Some(webhook::serve(door, desk).await?),
+    let webhook = match &config.hci.webhook {
+        Some(door) => Some(webhook::serve(door, desk, &config.clients, &config.home, &config.clock).await?),
         None => None,
     };
     let questions = Some(questions);
@@ -82,6 +82,9 @@ pub async fn run(config: OperatorConfig, shutdown: impl Future<Output = ()> + Se
         tracing::info!(identity = config.identity, "this process leads");
     }
     config.metrics.leading(true);
+    if let Some(webhook) = &webhook {
+        webhook.leads();
+    }
     let ended = Box::pin(work(config, readiness, questions, &mut election, shutdown)).await;
     if let (Ok(()), Some(election)) = (&ended, &mut election)
         && let Err(error) = election.release().await

@@ -181,7 +181,10 @@ impl Loop {
                     self.hci.found(found, &self.parts.clients.api, &mut feed, now);
                 }
                 Some(answers) = self.hci.fetching.next() => self.fetched(answers),
-                Some(question) = asked(self.questions.as_mut()) => question.answer(self.keeper.view()),
+                // Before all of Harvester is read, a Version that is there would be told to be missing, and a second Upgrade the first.
+                Some(question) = asked(self.questions.as_mut()), if self.hci.is_read(&self.keeper) => {
+                    question.answer(self.keeper.view());
+                }
                 Some(news) = feed.next() => {
                     let changes = self.hear(news);
                     self.tell(changes);

@@ -1,6 +1,9 @@
 //! Admission for the front door of Harvester: the API server asks, the loop answers from its view, purely. Only the process that leads
 //! has a view; where nobody answers, the API server goes on (`failurePolicy: Ignore`), and the preflight looks again at the start.
 
+mod own;
+mod tls;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,7 +20,10 @@ use axum::{Json, Router};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::clients::Clients;
+use crate::clock::Clock;
 
 /// Questions that may wait.
 const WAITING: usize = 64;
@@ -30,8 +36,19 @@ const LARGEST_BODY: usize = 4 << 20;
 #[derive(Clone, Debug)]
 pub struct Door {
     pub listen: SocketAddr,
-    /// Certificate and key, as PEM; without both it is served in the clear, for a proxy in front of it.
-    pub certificate: Option<(PathBuf, PathBuf)>,
+    pub identity: Identity,
+}
+
+/// By which certificate it is known to the API server.
+#[derive(Clone, Debug)]
+pub enum Identity {
+    /// One that the operators make, keep in a Secret, renew, and let the API server trust.
+    Own {
+        /// The pod of this process, which the Service finds by a mark while it leads; nobody finds it where absent.
+        pod: Option<String>,
+    },
+    /// A person's, as PEM; the configuration is theirs to keep as well.
+    Files { certificate: PathBuf, key: PathBuf },
 }
 
 /// Why admission is not served.
@@ -41,6 +58,8 @@ pub enum WebhookError {
     Listen { address: SocketAddr, cause: std::io::Error },
     #[error("{path}: {problem}")]
     Certificate { path: String, problem: String },
+    #[error("TLS cannot be set up ({0})")]
+    Tls(rustls::Error),
 }
 
 /// A question, and where its answer goes.
@@ -164,83 +183,49 @@ fn read(request: &Value) -> Result<Option<Asked>, String> {
 }
 
 /// Serves until this is dropped.
-pub struct Serving(tokio::task::JoinHandle<()>);
+pub struct Serving {
+    tasks: Vec<tokio::task::JoinHandle<()>>,
+    leads: watch::Sender<bool>,
+}
+
+impl Serving {
+    /// This process leads from now on: it is the one to ask.
+    pub fn leads(&self) {
+        self.leads.send_replace(true);
+    }
+}
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        self.0.abort();
+        for task in &self.tasks {
+            task.abort();
+        }
     }
 }
 
 /// Serves admission.
-pub async fn serve(door: &Door, desk: mpsc::Sender<Question>) -> Result<Serving, WebhookError> {
+pub async fn serve(
+    door: &Door,
+    desk: mpsc::Sender<Question>,
+    clients: &Clients,
+    home: &str,
+    clock: &Arc<dyn Clock>,
+) -> Result<Serving, WebhookError> {
     let address = door.listen;
     let listener = TcpListener::bind(address).await;
     let listener = listener.map_err(|cause| WebhookError::Listen { address, cause })?;
-    let router = router(desk);
-    let task = match &door.certificate {
-        Some((certificate, key)) => {
-            let acceptor = tls::acceptor(certificate, key)?;
-            tokio::spawn(tls::serve(listener, Arc::new(acceptor), router))
-        }
-        None => tokio::spawn(async move {
-            if let Err(error) = axum::serve(listener, router).await {
-                tracing::warn!(%error, "admission is no longer served");
-            }
-        }),
-    };
-    Ok(Serving(task))
-}
-
-mod tls {
-    //! HTTPS, as the API server demands it of webhooks.
-
-    use std::path::Path;
-    use std::sync::Arc;
-
-    use axum::Router;
-    use hyper_util::rt::{TokioExecutor, TokioIo};
-    use hyper_util::server::conn::auto::Builder;
-    use hyper_util::service::TowerToHyperService;
-    use rustls::ServerConfig;
-    use rustls::pki_types::pem::PemObject as _;
-    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-    use tokio::net::TcpListener;
-    use tokio_rustls::TlsAcceptor;
-
-    use super::WebhookError;
-
-    pub fn acceptor(certificate: &Path, key: &Path) -> Result<TlsAcceptor, WebhookError> {
-        let wrong = |path: &Path, problem: &dyn std::fmt::Display| WebhookError::Certificate {
-            path: path.display().to_string(),
-            problem: problem.to_string(),
-        };
-        let chain = CertificateDer::pem_file_iter(certificate).map_err(|error| wrong(certificate, &error))?;
-        let chain: Result<Vec<_>, _> = chain.collect();
-        let chain = chain.map_err(|error| wrong(certificate, &error))?;
-        let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| wrong(key, &error))?;
-        let config = ServerConfig::builder()
-            .with_no_client_auth()
-            .with_single_cert(chain, secret);
-        let config = config.map_err(|error| wrong(key, &error))?;
-        Ok(TlsAcceptor::from(Arc::new(config)))
-    }
-
-    pub async fn serve(listener: TcpListener, acceptor: Arc<TlsAcceptor>, router: Router) {
-        while let Ok((stream, peer)) = listener.accept().await {
-            let (acceptor, service) = (Arc::clone(&acceptor), TowerToHyperService::new(router.clone()));
-            tokio::spawn(async move {
-                let Ok(stream) = acceptor.accept(stream).await else {
-                    tracing::debug!(%peer, "a connection without TLS was refused");
-                    return;
-                };
-                let builder = Builder::new(TokioExecutor::new());
-                if let Err(error) = builder.serve_connection(TokioIo::new(stream), service).await {
-                    tracing::debug!(%peer, %error, "a connection broke off");
-                }
-            });
+    let shown = tls::Shown::default();
+    let (leads, led) = watch::channel(false);
+    let mut tasks = Vec::new();
+    match &door.identity {
+        Identity::Files { certificate, key } => shown.show(tls::files(certificate, key)?),
+        Identity::Own { pod } => {
+            let keeper = own::Keeper::new(clients, home, pod.clone(), Arc::clone(clock), shown.clone());
+            tasks.push(tokio::spawn(keeper.keep(led)));
         }
     }
+    tasks.push(tokio::spawn(tls::serve(listener, tls::acceptor(shown)?, router(desk))));
+    Ok(Serving { tasks, leads })
 }
 
 #[cfg(test)]

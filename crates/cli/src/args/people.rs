@@ -223,7 +223,7 @@ pub struct Controller {
     /// Where admission for Harvester's front door is served; without it checks are made when an Upgrade starts
     #[arg(long, value_name = "ADDRESS")]
     pub webhook_listen: Option<SocketAddr>,
-    /// Certificate of the webhook, as PEM
+    /// Certificate of the webhook, as PEM [default: made and renewed by itself, in the Secret afloat-webhook]
     #[arg(long, value_name = "FILE", requires = "webhook_key")]
     pub webhook_certificate: Option<PathBuf>,
     /// Key of the certificate, as PEM
