@@ -10,6 +10,8 @@ pub const BECAUSE: &str = "afloat.dev/because";
 pub const CORDONED_BY: &str = "afloat.dev/cordoned-by";
 /// On an object or a Node that was paused for an upgrade: uid of the upgrade. Only one with it is resumed at the end.
 pub const PAUSED_BY: &str = "afloat.dev/paused-by";
+/// On the Secret with the webhook's certificate: when the next one is made.
+pub const RENEW_AFTER: &str = "afloat.dev/renew-after";
 /// On Harvester's ManagedChart: how KubeVirt was to renew running machines before an upgrade took that from it, as JSON.
 pub const UPDATE_METHODS_BEFORE: &str = "afloat.dev/workload-update-methods-before";
 /// On a ClusterUpgrade: only the CLI may start it.
@@ -66,3 +68,9 @@ pub const KUBEVIRT_DRAIN_TAINT_VALUE: &str = "draining";
 pub const RUN_BEFORE: &str = "afloat.dev/run-before";
 /// On an Upgrade, `true`: virtual machines that were moved for a node come back to it when it is done.
 pub const MIGRATE_BACK: &str = "afloat.dev/migrate-back";
+/// On an Upgrade, by a person: how many minutes a node may be kept from its turn, by a volume or a node that is not Ready.
+pub const WAIT_MINUTES: &str = "afloat.dev/wait-minutes";
+/// On an Upgrade, by a person: after how many minutes Rancher's drain of a node is overdue.
+pub const DRAIN_MINUTES: &str = "afloat.dev/drain-minutes";
+/// On an Upgrade: when its nodes began, were drained and were done, and how long they were kept waiting, as JSON.
+pub const NODE_TIMES: &str = "afloat.dev/node-times";

@@ -226,7 +226,8 @@ pub async fn abort(
     if arguments.no_wait {
         return Ok(Code::Done);
     }
-    follow(live, &key, screen, stop)
+    // What is held ends as well once it was told to.
+    follow(live, &key, screen, Until::Over, stop)
         .await
         .map(|code| if code == Code::Failed { Code::Done } else { code })
 }
@@ -239,7 +240,7 @@ pub async fn status(
     stop: impl Future<Output = ()>,
 ) -> Result<Code, Problem> {
     if arguments.watch {
-        return follow(live, key, screen, stop).await;
+        return follow(live, key, screen, Until::Held, stop).await;
     }
     let Some(board) = Board::of(live.view(), key, Timestamp::now()) else {
         return Err(gone(key));
@@ -269,15 +270,51 @@ struct Told {
     at: Instant,
 }
 
+/// A pause counts when it has lasted so long: between two nodes it may look like one.
+const CALM: Duration = Duration::from_secs(2);
+
+/// Until when an upgrade is followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// It is over, or goes on only when a person does something: whoever waits for it in a script learns that.
+    Held,
+    /// It is over.
+    Over,
+}
+
+/// The exit code where only a person can make it go on, with the words that say how.
+fn needs_somebody(board: &Board, held_since: &mut Option<Instant>) -> Option<(Code, String)> {
+    if board.refused {
+        let rest = "Nothing was changed. It begins by itself once they are gone; to give it up:";
+        let give_up = format!("kubectl -n {NAMESPACE} delete upgrade {}", board.name);
+        let words = format!("{}\n{}\n{rest} {give_up}", board.headline(), board.message);
+        return Some((Code::Refused, words));
+    }
+    if !board.held {
+        *held_since = None;
+        return None;
+    }
+    let since = *held_since.get_or_insert_with(Instant::now);
+    let paused = board.nodes.iter().find(|row| row.state.parse() == Ok(State::Paused));
+    let who = paused.map_or(board.name.as_str(), |row| row.name.as_str());
+    let words = format!(
+        "{}\nHeld until a person lets it go on: afloat resume {who}",
+        board.headline()
+    );
+    (since.elapsed() >= CALM).then_some((Code::Paused, words))
+}
+
 /// One line per change, until it ends or the person has seen enough.
 pub async fn follow(
     live: &mut Live,
     key: &Key,
     screen: &mut Screen,
+    until: Until,
     stop: impl Future<Output = ()>,
 ) -> Result<Code, Problem> {
     let mut stop = std::pin::pin!(stop);
     let mut told: BTreeMap<String, Told> = BTreeMap::new();
+    let mut held_since = None;
     loop {
         let Some(board) = Board::of(live.view(), key, Timestamp::now()) else {
             return Err(gone(key));
@@ -306,11 +343,21 @@ pub async fn follow(
         }
         if board.over {
             screen.say(&board.headline());
+            if !board.message.is_empty() {
+                screen.say(&board.message);
+            }
             return Ok(if board.succeeded { Code::Done } else { Code::Failed });
+        }
+        if until == Until::Held
+            && let Some((code, words)) = needs_somebody(&board, &mut held_since)
+        {
+            screen.say(&words);
+            return Ok(code);
         }
         tokio::select! {
             () = &mut stop => return Ok(Code::Detached),
             () = tokio::time::sleep(MESSAGES_APART), if withheld => {}
+            () = tokio::time::sleep(CALM), if held_since.is_some() => {}
             more = live.changed() => {
                 if !more {
                     return Err(Problem::new(Code::Failed, "the cluster stopped answering"));

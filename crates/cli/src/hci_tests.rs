@@ -93,6 +93,73 @@ async fn h8_status_shows_each_node_and_how_to_go_on() {
     assert_eq!(board["nodes"][3]["state"], "Node-upgrade paused");
 }
 
+async fn change(world: &World, body: serde_json::Value) {
+    let upgrades = world.api::<Upgrade>("harvester-system");
+    let body = Patch::Merge(body);
+    upgrades.patch(NAME, &PatchParams::default(), &body).await.unwrap();
+}
+
+#[tokio::test]
+async fn whoever_follows_learns_by_the_exit_code_that_only_a_person_can_make_it_go_on() {
+    let world = paused().await;
+    let (said, ended) = run(&world, "afloat status --watch").await;
+    assert_eq!(ended.unwrap(), Code::Paused);
+    assert!(
+        said.contains("Held until a person lets it go on: afloat resume worker-1"),
+        "{said}"
+    );
+
+    let whole = json!({"metadata": {"annotations": {"afloat.dev/pause": "mine"}},
+        "status": {"nodeStatuses": {"worker-1": {"state": "Images preloaded", "message": ""}}}});
+    change(&world, whole).await;
+    let (said, ended) = run(&world, "afloat status --watch").await;
+    assert_eq!(ended.unwrap(), Code::Paused);
+    assert!(said.contains(&format!("afloat resume {NAME}")), "{said}");
+
+    let conditions = json!([{"type": "PreflightPassed", "status": "False", "message": "error node/cp-1: is cordoned"}]);
+    change(&world, json!({"status": {"conditions": conditions}})).await;
+    let (said, ended) = run(&world, "afloat status --watch").await;
+    assert_eq!(ended.unwrap(), Code::Refused);
+    assert!(
+        said.contains("is cordoned") && said.contains("Nothing was changed"),
+        "{said}"
+    );
+
+    let report = "3 nodes at the target in 1h02m; each took: worker-1 25m00s";
+    let conditions = json!([{"type": "Completed", "status": "True", "message": report}]);
+    change(&world, json!({"status": {"conditions": conditions}})).await;
+    let (said, ended) = run(&world, "afloat status --watch").await;
+    assert_eq!(ended.unwrap(), Code::Done);
+    assert!(said.contains(report), "{said}");
+}
+
+#[tokio::test]
+async fn a_node_at_work_is_followed_although_another_is_paused() {
+    let world = paused().await;
+    let busy = json!({"status": {"nodeStatuses": {"worker-2": {"state": "Post-draining", "message": ""}}}});
+    change(&world, busy).await;
+    let watching = run(&world, "afloat status --watch");
+    let ended = tokio::time::timeout(std::time::Duration::from_secs(4), watching).await;
+    assert!(ended.is_err(), "it goes on");
+}
+
+#[tokio::test]
+async fn the_wide_form_adds_reason_and_times() {
+    let world = paused().await;
+    let times = r#"{"cp-1":{"begun":"2026-11-18T06:00:00Z","done":"2026-11-18T06:25:10Z","waited":720}}"#;
+    change(
+        &world,
+        json!({"metadata": {"annotations": {"afloat.dev/node-times": times}}}),
+    )
+    .await;
+    let (said, _) = run(&world, "afloat status -o wide").await;
+    for word in ["REASON", "TOOK", "WAITED", "25m10s", "12m00s"] {
+        assert!(said.contains(word), "{word}: {said}");
+    }
+    let (narrow, _) = run(&world, "afloat status").await;
+    assert!(!narrow.contains("WAITED"), "{narrow}");
+}
+
 #[tokio::test]
 async fn h7_resume_takes_the_annotation_from_the_node() {
     let world = paused().await;

@@ -237,14 +237,21 @@ fn budget_chain(view: &View, explanation: &mut Explanation, node_upgrade: &NodeK
         explanation.say(wait.message.clone());
         return;
     };
+    guarded_pod(view, explanation, pod, budget);
+}
+
+/// A pod that its budget keeps from being evicted, down to the workload and how to free it. Whether there is one to scale.
+pub(crate) fn guarded_pod(view: &View, explanation: &mut Explanation, pod: &Pod, budget: &PodBudget) -> bool {
     explanation.say(format!("pod {} cannot be evicted", pod.key));
     explanation.say(format!(
         "pdb/{} allows {} disruptions ({} required, {} healthy)",
         budget.key, budget.disruptions_allowed, budget.desired_healthy, budget.current_healthy
     ));
-    if let Some(workload) = workload_of(view, pod) {
+    let workload = workload_of(view, pod);
+    if let Some(workload) = workload {
         workload_link(view, explanation, pod, budget, workload);
     }
+    workload.is_some()
 }
 
 fn workload_link(view: &View, explanation: &mut Explanation, pod: &Pod, budget: &PodBudget, workload: &Workload) {

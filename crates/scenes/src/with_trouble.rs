@@ -161,6 +161,17 @@ pub(super) const LIST: &[HciScenario] = &[
         },
     ),
     HciScenario::new(
+        "harvester-rebuild-too-slow",
+        "replicas are rebuilt for six hours: the next node gives up after four, and goes on when a person resumes",
+        || {
+            Script::small()
+                .with(|trouble| trouble.volumes.rebuild = Some(Duration::from_hours(6)))
+                .then(FAILED, 180, vec![Deed::resume()])
+                .then(FAILED, 180, vec![Deed::resume()])
+                .says(&["did not get its turn within 240 minutes: it waits for volumes"])
+        },
+    ),
+    HciScenario::new(
         "harvester-stubborn-vm",
         "a virtual machine whose migrations fail twice is tried again, and moves",
         || refuses_to_move(2).says(&["the guest writes faster than it can be copied"]),
@@ -196,6 +207,18 @@ pub(super) const LIST: &[HciScenario] = &[
                 .laid(vec![Deed::Guard("node-1", &["db"])])
                 .then(Moment::Node("node-1", "Pre-drained"), 30, vec![Deed::Unguard("db")])
                 .says(&["pod default/db-0 cannot be evicted: pdb/default/db allows no disruption"])
+        },
+    ),
+    HciScenario::new(
+        "harvester-budget-overdue",
+        "a budget keeps Rancher from draining node-1 for two hours: the drain is overdue, and goes on by itself",
+        || {
+            Script::small()
+                .laid(vec![Deed::Guard("node-1", &["db"])])
+                .then(Moment::Node("node-1", "Pre-drained"), 120, vec![Deed::Unguard("db")])
+                .says(&[
+                    "Rancher has not drained it and upgraded RKE2 within 60 minutes. pod default/db-0 cannot be evicted",
+                ])
         },
     ),
     HciScenario::new(

@@ -2,15 +2,17 @@
 
 use crate::board::text::Layout;
 use crate::table::{Cell, Tone, plain, table, toned};
-use afloat_api::harvester::{HarvesterNodeState as State, Upgrade};
-use afloat_api::labels;
+use afloat_api::harvester::{HarvesterNodeState as State, NodeUpgradeStatus, Upgrade};
+use afloat_api::{annotations, labels};
 use afloat_core::hci::release::Release;
+use afloat_core::hci::times::Times;
 use afloat_core::hci::{PREFLIGHT_PASSED, Tri, condition_of, config, report, upstream_at_work};
 use afloat_core::view::{Key, View};
 use afloat_core::words;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
+#[allow(clippy::struct_excessive_bools, reason = "each is a question of its own")]
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Board {
@@ -22,6 +24,10 @@ pub struct Board {
     pub state: String,
     pub over: bool,
     pub succeeded: bool,
+    /// The preflight found something; nothing was changed.
+    pub refused: bool,
+    /// Nothing moves until a person lets it.
+    pub held: bool,
     pub message: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Timestamp>,
@@ -39,6 +45,27 @@ pub struct Row {
     pub held: bool,
     pub reason: String,
     pub message: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub begun_at: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub done_at: Option<Timestamp>,
+    /// How long a volume or another node kept it from its turn.
+    pub waited_seconds: i64,
+}
+
+/// Something is being done to one of the nodes.
+fn at_work(status: &NodeUpgradeStatus) -> bool {
+    let works = |state: State| state == State::ImagesPreloading || (State::Paused < state && state < State::Succeeded);
+    status.state.parse().is_ok_and(works)
+}
+
+/// A person holds the whole, or the node that is next, and nobody is at work.
+fn held(upgrade: &Upgrade) -> bool {
+    let statuses = upgrade.status.as_ref().map(|status| &status.node_statuses);
+    let mut all = statuses.into_iter().flatten().map(|(_, status)| status);
+    let paused = all.clone().any(|status| status.state.parse() == Ok(State::Paused));
+    let whole = config::annotation(upgrade, annotations::PAUSE).is_some();
+    condition_of(upgrade, "Completed") == Some(Tri::Unknown) && (whole || paused) && !all.any(at_work)
 }
 
 impl Board {
@@ -62,7 +89,9 @@ impl Board {
             (None, Some(Tri::Unknown)) => text("NodesUpgraded"),
             (None, Some(_)) => text("Completed"),
         };
+        let times = Times::of(upgrade);
         let nodes = view.nodes.values().map(|node| {
+            let times = times.0.get(node.name.as_str()).cloned().unwrap_or_default();
             let status = status
                 .node_statuses
                 .get(node.name.as_str())
@@ -80,6 +109,9 @@ impl Board {
                 held: node.hci.pause.is_some(),
                 reason: status.reason,
                 message: status.message,
+                begun_at: times.begun,
+                done_at: times.done,
+                waited_seconds: times.waited,
             }
         });
         let state = config::label(upgrade, labels::HARVESTER_UPGRADE_STATE).unwrap_or("not begun");
@@ -91,6 +123,8 @@ impl Board {
             state: state.to_owned(),
             over: matches!(completed, Some(Tri::True | Tri::False)),
             succeeded: completed == Some(Tri::True),
+            refused: completed.is_none() && condition_of(upgrade, PREFLIGHT_PASSED) == Some(Tri::False),
+            held: held(upgrade),
             message,
             started_at: report::begun_at(upgrade),
             nodes: nodes.collect(),
@@ -131,8 +165,13 @@ impl Board {
         let mut lines = vec![self.headline()];
         lines.extend(self.message.lines().map(str::to_owned));
         lines.push(String::new());
-        let heading = ["NODE", "STATE", "SYSTEM", "KUBELET", "NOTE"].map(|word| toned(word, Tone::Heading));
-        let mut rows: Vec<Vec<Cell>> = vec![heading.into()];
+        let mut heading = vec!["NODE", "STATE", "SYSTEM", "KUBELET"];
+        if layout.wide {
+            heading.extend(["REASON", "TOOK", "WAITED"]);
+        }
+        heading.push("NOTE");
+        let heading = heading.into_iter().map(|word| toned(word, Tone::Heading));
+        let mut rows: Vec<Vec<Cell>> = vec![heading.collect()];
         rows.extend(self.nodes.iter().map(|row| {
             let tone = match row.state.parse() {
                 Ok(State::Succeeded) => Tone::Good,
@@ -146,15 +185,35 @@ impl Board {
                 (true, false, true) => format!("will pause; afloat resume {}", row.name),
                 _ => row.message.clone(),
             };
-            vec![
+            let mut cells = vec![
                 plain(&row.name),
                 toned(&row.state, tone),
                 plain(&row.os_image),
                 plain(&row.kubelet_version),
-                plain(note),
-            ]
+            ];
+            if layout.wide {
+                cells.extend([plain(&row.reason), plain(row.took(self.time)), plain(row.waited())]);
+            }
+            cells.push(plain(note));
+            cells
         }));
         lines.extend(table(&rows, layout.width, layout.colour));
         lines
+    }
+}
+
+impl Row {
+    /// From the first thing that was done to it until it was at the target, or until now.
+    fn took(&self, now: Timestamp) -> String {
+        let until = self.done_at.unwrap_or(now);
+        self.begun_at
+            .map_or_else(String::new, |begun| words::since(begun, until))
+    }
+
+    fn waited(&self) -> String {
+        if self.waited_seconds == 0 {
+            return String::new();
+        }
+        words::duration(SignedDuration::from_secs(self.waited_seconds))
     }
 }

@@ -130,7 +130,14 @@ async fn upgrade(
         .map_err(|error| Problem::new(Code::Failed, "the sandbox refused the upgrade").source(&error))?;
     let cluster = Cluster::of(client.clone(), tier2::HOME);
     let mut live = cluster.look(Scope::Everything).await?;
-    hci::follow(&mut live, &Key::new(SYSTEM, NAME), screen, interrupted()).await
+    hci::follow(
+        &mut live,
+        &Key::new(SYSTEM, NAME),
+        screen,
+        hci::Until::Over,
+        interrupted(),
+    )
+    .await
 }
 
 /// What became of the virtual machines.

@@ -154,6 +154,12 @@ fn update(view: &View, old: &Upgrade, new: &Upgrade, verdict: &mut Verdict) {
     if changed(annotations::HARVESTER_MIN_CERTS_DAYS) {
         problems.extend(config::certificate_days(new).err());
     }
+    if changed(annotations::WAIT_MINUTES) {
+        problems.extend(config::wait_minutes(new).err());
+    }
+    if changed(annotations::DRAIN_MINUTES) {
+        problems.extend(config::drain_minutes(new).err());
+    }
     if changed(config::REPO_URL) {
         problems.extend(config::repo_url(new).err());
         if begun {

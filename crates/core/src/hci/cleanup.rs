@@ -11,7 +11,7 @@ use afloat_api::{Reason, labels, names};
 use super::action::{HciAction, Hook, JobKind, NodeMark};
 use super::config::{self, ABORT};
 use super::rollout::{self, Ended};
-use super::turn::{Tri, Turn};
+use super::turn::{PREFLIGHT_PASSED, Tri, Turn, condition_of};
 use super::{image, nodes, report, task, waits};
 use crate::view::{Key, Node, NodeName, Taint, Target, View, WorkloadKind};
 
@@ -79,6 +79,15 @@ pub fn abort(turn: &mut Turn<'_>) {
     };
     turn.set(Is::Completed, Tri::False, &Reason::Aborted.to_string(), message);
     turn.label(labels::HARVESTER_UPGRADE_CLEANUP, Some("Pending"));
+    turn.state_label(UpgradeState::Failed);
+    turn.tell(true, Reason::Aborted, message);
+}
+
+/// A person ended it while it was refused, or before anybody had looked: there is nothing to take back.
+pub fn never_begun(turn: &mut Turn<'_>) {
+    let message = "aborted before it began: nothing was changed";
+    turn.set(Is::Completed, Tri::False, &Reason::Aborted.to_string(), message);
+    turn.label(labels::HARVESTER_UPGRADE_CLEANUP, Some("Succeeded"));
     turn.state_label(UpgradeState::Failed);
     turn.tell(true, Reason::Aborted, message);
 }
@@ -388,6 +397,14 @@ fn undo_in_vain(turn: &mut Turn<'_>, name: &NodeName) {
 
 /// Goes on where the upgrade stopped: what is done stays done, what failed is tried once more.
 fn again(turn: &mut Turn<'_>) {
+    if condition_of(&turn.after, PREFLIGHT_PASSED) != Some(Tri::True) {
+        // It has not begun: the next turn looks at all of it, as if it were new.
+        turn.annotate(WISH, None);
+        turn.annotate(ABORT, None);
+        turn.label(labels::HARVESTER_UPGRADE_CLEANUP, None);
+        turn.label(labels::HARVESTER_UPGRADE_STATE, None);
+        return turn.unset(Is::Completed);
+    }
     for kind in [Is::ImageReady, Is::RepoReady] {
         turn.unset(kind);
     }

@@ -29,6 +29,8 @@ pub enum AnnotationError {
     NotABool { key: &'static str, value: String },
     #[error("{key} is {value:?}: write a number of days from 1 up")]
     NotDays { key: &'static str, value: String },
+    #[error("{key} is {value:?}: write a number of minutes from 1 to 10080")]
+    NotMinutes { key: &'static str, value: String },
     #[error("harvesterhci.io/node-upgrade-pause-map is no JSON map from node to \"pause\" or \"unpause\": {0}")]
     PauseMap(String),
     #[error("harvesterhci.io/node-upgrade-pause-map names {0:?}, and there is no such node")]
@@ -146,6 +148,35 @@ pub fn certificate_days(upgrade: &Upgrade) -> Result<u32, AnnotationError> {
             .ok()
             .filter(|days| *days > 0)
             .ok_or_else(|| AnnotationError::NotDays {
+                key,
+                value: text.to_owned(),
+            }),
+    }
+}
+
+/// How long a node may be kept from its turn where nobody says otherwise: large volumes are rebuilt for hours.
+const WAIT_MINUTES: i64 = 240;
+/// After how long Rancher's drain, and its RKE2, are overdue where nobody says otherwise.
+const DRAIN_MINUTES: i64 = 60;
+
+/// How many minutes a node may be kept from its turn.
+pub fn wait_minutes(upgrade: &Upgrade) -> Result<i64, AnnotationError> {
+    minutes(upgrade, annotations::WAIT_MINUTES, WAIT_MINUTES)
+}
+
+/// After how many minutes a drain is overdue.
+pub fn drain_minutes(upgrade: &Upgrade) -> Result<i64, AnnotationError> {
+    minutes(upgrade, annotations::DRAIN_MINUTES, DRAIN_MINUTES)
+}
+
+fn minutes(upgrade: &Upgrade, key: &'static str, default: i64) -> Result<i64, AnnotationError> {
+    match annotation(upgrade, key) {
+        None => Ok(default),
+        Some(text) => text
+            .parse()
+            .ok()
+            .filter(|minutes| (1..=7 * 24 * 60).contains(minutes))
+            .ok_or_else(|| AnnotationError::NotMinutes {
                 key,
                 value: text.to_owned(),
             }),

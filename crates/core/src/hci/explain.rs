@@ -5,7 +5,7 @@ use afloat_api::harvester::{HarvesterNodeState as State, NodeUpgradeStatus, Upgr
 
 use super::turn::{PREFLIGHT_PASSED, Tri, condition_of};
 use super::{pause, upstream_at_work, vms, volumes, waits};
-use crate::explain::Explanation;
+use crate::explain::{self, Explanation};
 use crate::view::{Key, NodeName, View};
 
 /// Explains how an Upgrade stands. `None` where there is no such Upgrade.
@@ -81,6 +81,7 @@ fn under_way(view: &View, said: &mut Explanation, name: &str, upgrade: &Upgrade)
             said.offer(pause::way_on(&node), "the same, with kubectl");
         }
         Ok(State::PreDraining) => emptying(view, said, &node_name),
+        Ok(State::PreDrained) => draining(view, said, &node_name),
         _ => {}
     }
     if status.reason.parse() == Ok(Reason::WaitingForVolume) {
@@ -115,6 +116,38 @@ fn emptying(view: &View, said: &mut Explanation, node: &NodeName) {
         said.offer(
             format!("kubectl -n longhorn-system get volumeattachments.longhorn.io {name} -o yaml"),
             "shows the ticket that keeps it attached; delete the ticket if its owner is gone",
+        );
+    }
+}
+
+/// A node that Rancher drains: the pod that its budget keeps there, as for any other drain, or how to see what Rancher is at.
+fn draining(view: &View, said: &mut Explanation, node: &NodeName) {
+    let Some((pod, budgets)) = waits::guarded(view, node) else {
+        return said.offer(
+            "kubectl -n cattle-system logs deployment/rancher --tail=50".to_owned(),
+            "shows what Rancher is at; the node's own part: journalctl -u rancher-system-agent, on the node",
+        );
+    };
+    let namespace = &pod.key.namespace;
+    if let [only] = budgets.as_slice() {
+        if !explain::guarded_pod(view, said, pod, only) {
+            said.offer(
+                format!("kubectl -n {namespace} delete pod {}", pod.key.name),
+                "ends the pod in spite of its budget, as no drain may; the drain goes on by itself",
+            );
+        }
+        return;
+    }
+    said.say(format!("pod {} cannot be evicted", pod.key));
+    let names: Vec<String> = budgets.iter().map(|budget| format!("pdb/{}", budget.key)).collect();
+    said.say(format!(
+        "it is under {}, and the eviction API takes no pod that is under more than one",
+        names.join(" and ")
+    ));
+    for budget in budgets {
+        said.offer(
+            format!("kubectl -n {namespace} delete pdb {}", budget.key.name),
+            "leaves the others in force; the drain goes on by itself",
         );
     }
 }

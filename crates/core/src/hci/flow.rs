@@ -37,6 +37,9 @@ pub fn go(turn: &mut Turn<'_>) {
 
 /// Looks, and begins where nothing stops it.
 fn begin(turn: &mut Turn<'_>) {
+    if cleanup::ending(turn) {
+        return cleanup::never_begun(turn);
+    }
     let findings = preflight::findings(turn.view, &turn.key, &turn.before);
     let told = preflight::told(&findings);
     let stopping = preflight::errors(&findings);

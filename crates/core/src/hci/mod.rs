@@ -9,6 +9,7 @@ pub mod action;
 mod admit;
 mod cleanup;
 pub mod config;
+mod deadlines;
 mod explain;
 mod flow;
 mod image;
@@ -22,6 +23,7 @@ pub mod rules;
 pub mod task;
 #[cfg(test)]
 mod tests;
+pub mod times;
 mod turn;
 pub mod view;
 pub mod vms;

@@ -10,7 +10,7 @@ use afloat_api::harvester::{HarvesterNodeState as State, PAUSED_MESSAGE, PAUSED_
 use super::action::{HciAction, Hook, JobKind, NodeMark};
 use super::turn::{Tri, Turn, minutes_after};
 use super::view::{Job, Seen};
-use super::{cleanup, flow, image, pause, rollout, vms, volumes, waits};
+use super::{cleanup, deadlines, flow, image, pause, rollout, vms, volumes, waits};
 use crate::view::{Key, Node, NodeName};
 
 /// How long a node may take from the end of its Job until it is back with the new system.
@@ -81,7 +81,7 @@ fn job_failed(turn: &mut Turn<'_>, node: &NodeName, job: &Seen<Job>, waited: &st
 }
 
 /// A node that failed fails the upgrade, which can be resumed.
-fn node_failed(turn: &mut Turn<'_>, node: &NodeName, reason: Reason, message: &str) {
+pub fn node_failed(turn: &mut Turn<'_>, node: &NodeName, reason: Reason, message: &str) {
     turn.set_node(node.as_str(), State::Failed, &reason.to_string(), message);
     let whole = format!("node {node}: {message}");
     turn.set(Is::NodesUpgraded, Tri::False, &reason.to_string(), &whole);
@@ -187,6 +187,7 @@ fn before_its_turn(turn: &mut Turn<'_>, node: &Node) {
         .plan_of(&node.name)
         .is_some_and(|plan| plan.asks_pre_drain());
     if !asked || cleanup::ending(turn) {
+        turn.times.goes_on(name, turn.now);
         return turn.set_node(name, State::ImagesPreloaded, "", "");
     }
     if pause::holds(turn, node) {
@@ -194,8 +195,9 @@ fn before_its_turn(turn: &mut Turn<'_>, node: &Node) {
         return turn.set_node(name, State::Paused, PAUSED_REASON, &message);
     }
     if let Err((reason, message)) = waits::open(turn, node) {
-        return turn.set_node(name, State::ImagesPreloaded, &reason.to_string(), &message);
+        return deadlines::kept_waiting(turn, node, reason, &message);
     }
+    turn.times.goes_on(name, turn.now);
     let bound = vms::bound(turn.view, &node.name);
     if record(turn, node, &bound) {
         return;
@@ -332,6 +334,7 @@ fn pre_drained(turn: &mut Turn<'_>, node: &Node) {
         return;
     }
     let (reason, message) = waits::draining(turn.view, node);
+    let message = deadlines::drain(turn, name, &message);
     turn.set_node(name, State::PreDrained, &reason.to_string(), &message);
 }
 

@@ -159,6 +159,8 @@ impl Look<'_> {
             Skips::read(upgrade).err(),
             config::migrate_back(upgrade).err(),
             config::certificate_days(upgrade).err(),
+            config::wait_minutes(upgrade).err(),
+            config::drain_minutes(upgrade).err(),
             config::repo_url(upgrade).err(),
             config::pause_map(upgrade).err(),
         ];

@@ -1,17 +1,27 @@
-//! What is said at the end of an upgrade, in a few lines: nodes, time, virtual machines that were stopped, checks that were skipped.
+//! What is said at the end of an upgrade, in a few lines: nodes and their times, what they waited for, virtual machines that were moved or
+//! stopped, checks that were skipped.
+
+use std::collections::BTreeSet;
 
 use afloat_api::harvester::Upgrade;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::config::{SKIPPED, annotation};
 use super::nodes;
+use super::times::Times;
 use super::turn::{PREFLIGHT_PASSED, Turn};
 use crate::view::{Key, View};
 use crate::words;
 
 /// The report of a turn's upgrade.
 pub(super) fn of(turn: &Turn<'_>) -> String {
-    text(turn.view, &turn.after, &nodes::restore_list(turn), turn.now)
+    text(
+        turn.view,
+        &turn.after,
+        &turn.times,
+        &nodes::restore_list(turn),
+        turn.now,
+    )
 }
 
 /// When an upgrade was begun.
@@ -41,10 +51,53 @@ pub fn still_off<'a>(view: &'a View, list: &Key) -> Vec<&'a str> {
         .collect()
 }
 
-fn text(view: &View, upgrade: &Upgrade, list: &Key, now: Timestamp) -> String {
+/// Nodes with a length of time each, the longest first.
+fn longest(lengths: impl Iterator<Item = (String, SignedDuration)>) -> String {
+    let mut all: Vec<(String, SignedDuration)> = lengths.collect();
+    all.sort_by(|(one, length), (other, longer)| longer.cmp(length).then_with(|| one.cmp(other)));
+    let words: Vec<String> = all
+        .iter()
+        .map(|(node, length)| format!("{node} {}", words::duration(*length)))
+        .collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    nodes::some(&words)
+}
+
+/// Moves since the upgrade began, whoever asked for them, as far as KubeVirt still keeps them.
+fn moves(view: &View, since: Option<Timestamp>) -> Option<String> {
+    let done = view.hci.migrations.values().filter(|migration| {
+        let of_it = since.is_some_and(|since| migration.created_at.is_some_and(|made| made >= since));
+        of_it && &*migration.phase == "Succeeded"
+    });
+    let moved: Vec<Key> = done
+        .map(|migration| Key::new(&migration.target.key.namespace, &migration.vmi))
+        .collect();
+    let machines = moved.iter().collect::<BTreeSet<_>>().len();
+    (machines > 0).then(|| {
+        let who = words::count(machines, "virtual machine was moved", "virtual machines were moved");
+        format!("{who} ({})", words::count(moved.len(), "move", "moves"))
+    })
+}
+
+fn text(view: &View, upgrade: &Upgrade, times: &Times, list: &Key, now: Timestamp) -> String {
     let count = upgrade.status.as_ref().map_or(0, |status| status.node_statuses.len());
     let took = begun_at(upgrade).map_or_else(String::new, |begun| format!(" in {}", words::since(begun, now)));
     let mut said = vec![format!("{} at the target{took}", words::count(count, "node", "nodes"))];
+    let each = longest(
+        times
+            .0
+            .iter()
+            .filter_map(|(node, one)| Some((node.clone(), one.took()?))),
+    );
+    if !each.is_empty() {
+        said.push(format!("each took: {each}"));
+    }
+    let waited = times.0.iter().filter(|(_, one)| one.waited > 0);
+    let waited = longest(waited.map(|(node, one)| (node.clone(), SignedDuration::from_secs(one.waited))));
+    if !waited.is_empty() {
+        said.push(format!("waited for volumes or nodes before their turn: {waited}"));
+    }
+    said.extend(moves(view, begun_at(upgrade)));
     let stopped = view
         .hci
         .restore_lists

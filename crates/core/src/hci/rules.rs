@@ -111,6 +111,7 @@ fn recorded(view: &View, upgrade: &Key, node: &NodeName) -> Result<(), Violation
     let known = list.and_then(|list| list.nodes.get(node.as_str()));
     let missing = vms::bound(view, node)
         .into_iter()
+        .filter(|bound| !bound.lacks_room_alone())
         .find(|bound| !known.is_some_and(|known| known.contains(&bound.vm.to_string())));
     match missing {
         Some(bound) => broken(9, format!("{} would be stopped without being on record", bound.vm)),

@@ -7,11 +7,12 @@ use afloat_api::harvester::{
     HarvesterCondition, HarvesterNodeState, NAMESPACE, NodeUpgradeStatus, Upgrade, UpgradeCondition, UpgradeState,
     UpgradeStatus,
 };
-use afloat_api::{Reason, labels, names};
+use afloat_api::{Reason, annotations, labels, names};
 use jiff::{SignedDuration, Timestamp};
 
 use super::action::{HciAction, HciJob, JobKind};
 use super::config;
+use super::times::Times;
 use super::view::{Job, Seen};
 use crate::action::{Action, Decision, Event, EventObject};
 use crate::objects::target_of;
@@ -51,6 +52,7 @@ pub struct Turn<'a> {
     then: Vec<HciAction>,
     events: Vec<Event>,
     again: Option<Timestamp>,
+    pub times: Times,
 }
 
 impl<'a> Turn<'a> {
@@ -63,6 +65,7 @@ impl<'a> Turn<'a> {
             key: target.key.clone(),
             target,
             after: (*before).clone(),
+            times: Times::of(&before),
             before,
             first: Vec::new(),
             then: Vec::new(),
@@ -71,7 +74,11 @@ impl<'a> Turn<'a> {
         }
     }
 
-    pub fn finish(self) -> Decision {
+    pub fn finish(mut self) -> Decision {
+        if self.times != Times::of(&self.before) {
+            let times = self.times.written();
+            self.annotate(annotations::NODE_TIMES, Some(&times));
+        }
         let mut actions = self.first;
         if self.after != *self.before {
             actions.push(HciAction::WriteUpgrade {
@@ -230,6 +237,9 @@ impl<'a> Turn<'a> {
             reason: reason.to_owned(),
             message: message.to_owned(),
         };
+        if self.node_state(node) != Some(state) {
+            self.times.enters(node, state, self.now);
+        }
         self.status_mut().node_statuses.insert(node.to_owned(), status);
     }
 

@@ -1,11 +1,14 @@
 //! Virtual machines that cannot leave their node by live migration, each with every reason. Upstream looks at four rules and
-//! stops at the first that fits; the reasons KubeVirt itself gives, taints and what is off-limits elsewhere count here too.
+//! stops at the first that fits; the reasons KubeVirt itself gives, taints, disks that stay behind, processors and room elsewhere count too.
+
+mod elsewhere;
 
 use std::fmt;
 use std::sync::Arc;
 
 use afloat_api::{annotations, labels};
 
+use self::elsewhere::Elsewhere;
 use super::view::{Seen, Vmi};
 use crate::view::{Key, Node, NodeName, TaintEffect, View};
 
@@ -22,8 +25,14 @@ pub enum Why {
     HostDevice,
     /// KubeVirt says so, as for CD-ROMs, container disks and volumes that one node alone may use.
     KubeVirt(Arc<str>),
+    /// A disk of it has one replica, which does not move with it: it is without its data while a node is away.
+    SingleReplica(String),
     /// Every node it could go to is cordoned, tainted or not Ready.
     NobodyInService,
+    /// No other node has the processor it was started with, or asks for.
+    Processor(String),
+    /// It asks for more than any other node has left, by the virtual machines there alone.
+    NoRoom(String),
 }
 
 impl fmt::Display for Why {
@@ -34,6 +43,14 @@ impl fmt::Display for Why {
             Self::Affinity => formatter.write_str("its node affinity allows no other node in service"),
             Self::HostDevice => formatter.write_str("it uses a device of its host"),
             Self::KubeVirt(text) => write!(formatter, "KubeVirt says: {text}"),
+            Self::SingleReplica(volumes) => {
+                write!(
+                    formatter,
+                    "its data is in one place only: {volumes} has a single replica"
+                )
+            }
+            Self::Processor(what) => write!(formatter, "no other node in service {what}"),
+            Self::NoRoom(what) => write!(formatter, "no other node in service has room for it: {what}"),
             Self::NobodyInService => formatter.write_str("every other node is cordoned, tainted or not Ready"),
         }
     }
@@ -50,7 +67,13 @@ pub struct Bound {
 impl Bound {
     /// Waiting will not change it: something of its own binds it, not that other nodes are out of service.
     pub fn lasts(&self) -> bool {
-        self.whys.iter().any(|why| *why != Why::NobodyInService)
+        let passes = |why: &Why| matches!(why, Why::NobodyInService | Why::NoRoom(_));
+        !self.whys.iter().all(passes)
+    }
+
+    /// Room is all it lacks. That comes and goes while others move: it is stopped only if that was so, and on record, when its node began.
+    pub fn lacks_room_alone(&self) -> bool {
+        self.whys.iter().all(|why| matches!(why, Why::NoRoom(_)))
     }
 
     /// `vm/ns/name: because; because`
@@ -71,8 +94,9 @@ pub fn hosts(view: &View) -> impl Iterator<Item = &Arc<Node>> {
 pub fn bound(view: &View, node: &NodeName) -> Vec<Bound> {
     let others: Vec<&Arc<Node>> = hosts(view).filter(|other| other.name != *node).collect();
     let in_service: Vec<&Arc<Node>> = others.iter().copied().filter(|other| takes_vms(other)).collect();
+    let elsewhere = Elsewhere::new(view, node);
     let bound = |vmi: &Arc<Seen<Vmi>>| {
-        let whys = whys(vmi, &others, &in_service);
+        let whys = whys(vmi, &others, &in_service, &elsewhere);
         (!whys.is_empty()).then(|| Bound {
             vm: vmi.target.key.clone(),
             node: node.clone(),
@@ -105,7 +129,7 @@ fn takes_vms(node: &Node) -> bool {
     node.available() && !node.taints.iter().any(kept_away)
 }
 
-fn whys(vmi: &Vmi, others: &[&Arc<Node>], in_service: &[&Arc<Node>]) -> Vec<Why> {
+fn whys(vmi: &Seen<Vmi>, others: &[&Arc<Node>], in_service: &[&Arc<Node>], elsewhere: &Elsewhere<'_>) -> Vec<Why> {
     if others.is_empty() {
         return vec![Why::OnlyNode];
     }
@@ -116,6 +140,7 @@ fn whys(vmi: &Vmi, others: &[&Arc<Node>], in_service: &[&Arc<Node>]) -> Vec<Why>
     if let Some(text) = &vmi.not_migratable {
         whys.push(Why::KubeVirt(Arc::clone(text)));
     }
+    whys.extend(elsewhere.single_replicas(vmi));
     let selects = |node: &Node| {
         let mut wanted = vmi.node_selector.iter();
         wanted.all(|(key, value)| node.labels.get(key) == Some(value))
@@ -135,8 +160,13 @@ fn whys(vmi: &Vmi, others: &[&Arc<Node>], in_service: &[&Arc<Node>]) -> Vec<Why>
             .map(|(key, value)| format!("{key}={value}"))
             .collect();
         whys.push(Why::Selector(words.join(",")));
-    } else if !selected.iter().any(|node| allows(node)) {
+        return whys;
+    }
+    let allowed: Vec<&Arc<Node>> = selected.into_iter().filter(|node| allows(node)).copied().collect();
+    if allowed.is_empty() {
         whys.push(Why::Affinity);
+    } else {
+        whys.extend(elsewhere.unfit(vmi, &allowed));
     }
     whys
 }

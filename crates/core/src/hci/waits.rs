@@ -1,6 +1,8 @@
 //! What a node waits for, in words that name the object: before its turn, while it is emptied, while Rancher drains it, and until it
 //! is seen to be at the target.
 
+use std::sync::Arc;
+
 use afloat_api::Reason;
 use afloat_api::harvester::HarvesterNodeState as State;
 
@@ -9,7 +11,7 @@ use super::release::Release;
 use super::turn::Turn;
 use super::view::{Seen, Vmi};
 use super::{flow, pause, vms, volumes};
-use crate::view::{Node, Pod, View};
+use crate::view::{Node, NodeName, Pod, PodBudget, View};
 
 /// Nodes from which on volumes can have all their replicas while one node is away.
 const NODES_FOR_REDUNDANCY: usize = 3;
@@ -76,7 +78,7 @@ pub fn open(turn: &Turn<'_>, node: &Node) -> Result<(), (Reason, String)> {
 
 /// What a node that is being emptied waits for.
 pub fn emptying(view: &View, node: &Node) -> (&'static str, String) {
-    let vmis: Vec<&std::sync::Arc<Seen<Vmi>>> = view.hci.vmis_on(&node.name).filter(|vmi| !vmi.of_upgrade).collect();
+    let vmis: Vec<&Arc<Seen<Vmi>>> = view.hci.vmis_on(&node.name).filter(|vmi| !vmi.of_upgrade).collect();
     if !vmis.is_empty() {
         let words: Vec<String> = vmis
             .iter()
@@ -124,41 +126,45 @@ pub fn draining(view: &View, node: &Node) -> (Reason, String) {
     match blocked_pod(view, node) {
         Some((reason, text)) if rancher.is_empty() => (reason, text),
         Some((reason, text)) => (reason, format!("{text}. {rancher}")),
+        None if rancher.is_empty() => (
+            Reason::WaitingForRancher,
+            "Rancher drains it and upgrades RKE2".to_owned(),
+        ),
         None => (Reason::WaitingForRancher, rancher),
     }
 }
 
-/// The first pod on a node that the eviction API would refuse.
-fn blocked_pod(view: &View, node: &Node) -> Option<(Reason, String)> {
-    let leaves = |pod: &&std::sync::Arc<Pod>| {
+/// The first pod on a node that the eviction API would refuse, with its budgets: one that allows nothing, or several.
+pub fn guarded<'a>(view: &'a View, node: &NodeName) -> Option<(&'a Arc<Pod>, Vec<&'a Arc<PodBudget>>)> {
+    let leaves = |pod: &&Arc<Pod>| {
         let owner = pod.shape.owner.as_ref().map(|owner| &*owner.kind);
         !pod.phase.finished() && pod.static_part.is_none() && owner != Some("DaemonSet")
     };
-    for pod in view.pods_on(&node.name).filter(leaves) {
+    let mut pods = view.pods_on(node).filter(leaves);
+    pods.find_map(|pod| {
         let budgets: Vec<_> = view.budgets_of(pod).collect();
-        let names: Vec<String> = budgets.iter().map(|budget| format!("pdb/{}", budget.key)).collect();
         match budgets.as_slice() {
-            [] => {}
-            [only] if only.disruptions_allowed > 0 => {}
-            [_] => {
-                let text = format!(
-                    "pod {} cannot be evicted: {} allows no disruption",
-                    pod.key,
-                    names.join("")
-                );
-                return Some((Reason::WaitingForPodDisruptionBudget, text));
-            }
-            _ => {
-                let text = format!(
-                    "pod {} cannot be evicted: it is under {}, and the eviction API refuses that for ever; remove one",
-                    pod.key,
-                    names.join(" and ")
-                );
-                return Some((Reason::SeveralPodDisruptionBudgets, text));
-            }
+            [] => None,
+            [only] if only.disruptions_allowed > 0 => None,
+            _ => Some((pod, budgets)),
         }
-    }
-    None
+    })
+}
+
+fn blocked_pod(view: &View, node: &Node) -> Option<(Reason, String)> {
+    let (pod, budgets) = guarded(view, &node.name)?;
+    let names: Vec<String> = budgets.iter().map(|budget| format!("pdb/{}", budget.key)).collect();
+    Some(if let [only] = names.as_slice() {
+        let text = format!("pod {} cannot be evicted: {only} allows no disruption", pod.key);
+        (Reason::WaitingForPodDisruptionBudget, text)
+    } else {
+        let text = format!(
+            "pod {} cannot be evicted: it is under {}, and the eviction API refuses that for ever; remove one",
+            pod.key,
+            names.join(" and ")
+        );
+        (Reason::SeveralPodDisruptionBudgets, text)
+    })
 }
 
 /// Whether a node is seen to be at the target, or in what it is not.

@@ -13,12 +13,14 @@ use afloat_core::hci::view::{
     Addon, Backup, Bundle, CapiCluster, Chart, Engine, HciKind, HciObject, HelmRelease, Image, Job, LocalCluster, Log,
     Machine, Migration, RestoreList, Run, Seen, Server, Upstream, Vm, Vmi, Volume,
 };
-use afloat_core::view::{Key, NodeName, Uid};
+use afloat_core::view::{Key, NodeName, Resources, Uid};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Affinity, Secret};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::core::DynamicObject;
 use serde_json::Value;
 
+use super::quantity::{self, Rounding};
 use super::scheduling;
 use super::{Unreadable, identity};
 
@@ -354,7 +356,40 @@ fn vmi(read: &Read<'_>) -> Vmi {
         host_devices: some("/spec/domain/devices/hostDevices") || some("/spec/domain/devices/gpus"),
         not_migratable: bound.map(|(_, text)| text),
         of_upgrade: read.label(labels::HARVESTER_UPGRADE).is_some(),
+        cpu_model: read.text("/spec/domain/cpu/model"),
+        cpu_features: cpu_features(read),
+        requests: vmi_requests(read),
+        claims: vmi_claims(read),
     }
+}
+
+/// Those without which it cannot run; what is optional or forbidden binds nobody.
+fn cpu_features(read: &Read<'_>) -> Vec<Arc<str>> {
+    let all = read.at("/spec/domain/cpu/features").as_array().into_iter().flatten();
+    let required = all.filter(|one| matches!(one["policy"].as_str(), None | Some("" | "require")));
+    required.filter_map(|one| one["name"].as_str()).map(Arc::from).collect()
+}
+
+/// What is asked of the node; where that is not said, KubeVirt asks for the memory of the guest.
+fn vmi_requests(read: &Read<'_>) -> Resources {
+    let mut asked: BTreeMap<String, Quantity> =
+        serde_json::from_value(read.at("/spec/domain/resources/requests").clone()).unwrap_or_default();
+    let guest = read.some_text("/spec/domain/memory/guest");
+    if let (Some(guest), false) = (guest, asked.contains_key("memory")) {
+        asked.insert("memory".to_owned(), Quantity(guest.to_string()));
+    }
+    // What cannot be read binds nobody.
+    quantity::resources(&asked, Rounding::Up).unwrap_or_default()
+}
+
+fn vmi_claims(read: &Read<'_>) -> Vec<Arc<str>> {
+    let disks = read.at("/spec/volumes").as_array().into_iter().flatten();
+    let claims = disks.filter_map(|disk| {
+        let claim = disk["persistentVolumeClaim"]["claimName"].as_str();
+        // A claim of a DataVolume is called like it.
+        claim.or_else(|| disk["dataVolume"]["name"].as_str())
+    });
+    claims.map(Arc::from).collect()
 }
 
 /// The word counts where there is one; the switch is from before it.

@@ -93,6 +93,7 @@ fn stop(view: &View, errand: &Errand, _: &Node, _: Timestamp) -> Option<Look> {
     }
     let missing: Vec<String> = unknown
         .iter()
+        .filter(|bound| !bound.lacks_room_alone())
         .map(|bound| format!("{} ({})", bound.vm, bound.reasons()))
         .collect();
     let missing: Vec<&str> = missing.iter().map(String::as_str).collect();

@@ -1,6 +1,7 @@
 //! Whole upgrades and their corners, on a cluster in memory.
 
 mod carry;
+mod deadlines;
 mod ends;
 mod flow;
 mod front_door;

@@ -60,6 +60,33 @@ fn h20_everything_that_stops_an_upgrade_is_told_at_once_with_object_and_remedy()
 }
 
 #[test]
+fn an_upgrade_that_was_refused_can_be_aborted_and_looks_anew_when_it_is_resumed() {
+    let mut world = World::new(3);
+    world.change_node("node-2", |node| node.unschedulable = true);
+    world.start();
+    world.settle();
+    assert_eq!(world.condition("PreflightPassed").0, "False");
+    world.annotate("afloat.dev/abort", "true");
+    world.settle();
+    let (status, told) = world.condition("Completed");
+    assert_eq!(
+        (status.as_str(), told.contains("nothing was changed")),
+        ("False", true),
+        "{told}"
+    );
+    // Nothing stops it any more, but nobody wants it.
+    world.change_node("node-2", |node| node.unschedulable = false);
+    world.settle();
+    assert_eq!(world.condition("Completed").0, "False");
+    let written = world.done.iter().filter(|action| action.name() != "write-hci-upgrade");
+    assert_eq!(written.count(), 0, "nothing was changed");
+    world.annotate("afloat.dev/wish", "resume");
+    world.settle();
+    assert_eq!(world.condition("PreflightPassed").0, "True");
+    assert_eq!(world.condition("Completed").0, "Unknown");
+}
+
+#[test]
 fn h20_a_second_upgrade_is_not_begun_and_begins_when_the_first_is_out_of_the_way() {
     let mut world = World::new(3);
     let other = afloat_api::harvester::Upgrade {

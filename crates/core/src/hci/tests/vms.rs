@@ -7,7 +7,7 @@ use afloat_api::labels;
 
 use super::world::World;
 use crate::hci::action::{HciAction, JobKind};
-use crate::hci::view::{HciObject, Migration, Run, Vm, Vmi};
+use crate::hci::view::{HciObject, Migration, Run, Vm, Vmi, Volume};
 use crate::hci::vms::bound;
 use crate::view::{NodeName, Operator, PodBudget, Requirement, Revision, Selector};
 
@@ -64,6 +64,154 @@ fn h27_virtual_machines_that_cannot_migrate_are_found_with_the_reason() {
     });
     let found = bound(&world.view, &NodeName::from("node-1"));
     assert_eq!(found.len(), 6, "nobody in service to go to");
+}
+
+fn labels_of(node: &str, keys: &[&str]) -> Arc<crate::view::Labels> {
+    let own = (Arc::from("kubernetes.io/hostname"), Arc::from(node));
+    let more = keys.iter().map(|key| (Arc::from(*key), Arc::from("true")));
+    Arc::new(more.chain([own]).collect())
+}
+
+const GIB: i64 = 1 << 30;
+
+/// One virtual machine on node-1 of three with 16 GiB and 8 CPUs each, on which KubeVirt has labelled an older node-2.
+fn reasons(change: impl FnOnce(&mut Vmi), prepare: impl FnOnce(&mut World)) -> String {
+    let new = [
+        "host-model-cpu.node.kubevirt.io/Icelake",
+        "cpu-model-migration.node.kubevirt.io/Icelake",
+    ];
+    let common = [
+        "cpu-model.node.kubevirt.io/Haswell",
+        "cpu-feature.node.kubevirt.io/avx2",
+    ];
+    let more = [
+        "cpu-feature.node.kubevirt.io/avx512f",
+        "host-model-required-features.node.kubevirt.io/avx2",
+    ];
+    let mut world = World::new(3);
+    for (name, keys) in [
+        ("node-1", [&new[..], &common[..], &more[..]].concat()),
+        (
+            "node-2",
+            [&common[..], &["cpu-model-migration.node.kubevirt.io/Haswell"]].concat(),
+        ),
+        ("node-3", [&new[1..], &common[..]].concat()),
+    ] {
+        world.change_node(name, |node| {
+            node.labels = labels_of(name, &keys);
+            (node.allocatable.memory, node.allocatable.cpu_milli) = (16 * GIB, 8000);
+        });
+    }
+    world.add_vm("it", "node-1", change);
+    prepare(&mut world);
+    let found = bound(&world.view, &NodeName::from("node-1"));
+    found.iter().map(crate::hci::vms::Bound::reasons).collect()
+}
+
+type Change = fn(&mut Vmi);
+type Prepare = fn(&mut World);
+
+fn nothing(_: &mut World) {}
+
+fn only_node_2(vmi: &mut Vmi) {
+    vmi.node_affinity = affinity("node-2");
+}
+
+/// 3 GiB are left on either other node.
+fn full(world: &mut World) {
+    for (name, node) in [("big-2", "node-2"), ("big-3", "node-3")] {
+        world.add_vm(name, node, |vmi| vmi.requests.memory = 13 * GIB);
+    }
+}
+
+fn disk(world: &mut World, replicas: i32) {
+    let volume = Volume {
+        state: Arc::from("attached"),
+        robustness: Arc::from("healthy"),
+        replicas,
+        claim: Some(crate::view::Key::new("shop", "disk-it")),
+        ..Volume::default()
+    };
+    world.take("longhorn-system", "pvc-7", volume, HciObject::Volume);
+}
+
+fn has_disk(vmi: &mut Vmi) {
+    vmi.claims = vec![Arc::from("disk-it")];
+}
+
+fn everywhere(vmi: &mut Vmi) {
+    only_node_2(vmi);
+    vmi.cpu_model = Arc::from("Haswell");
+}
+
+#[test]
+fn h27_disks_processors_and_room_elsewhere_are_reasons_too() {
+    let table: [(&str, Change, Prepare, &str); 10] = [
+        ("nothing binds it", |_| {}, nothing, ""),
+        (
+            "its model is on node-3 alone",
+            only_node_2,
+            nothing,
+            "no other node in service has the processor model Icelake",
+        ),
+        ("every node has its model", everywhere, nothing, ""),
+        (
+            "no other node has its model",
+            |vmi| vmi.cpu_model = Arc::from("Sapphire"),
+            nothing,
+            "the processor model Sapphire",
+        ),
+        (
+            "no other node has its feature",
+            |vmi| vmi.cpu_features = vec![Arc::from("avx512f")],
+            nothing,
+            "the processor feature avx512f",
+        ),
+        ("it fits", |vmi| vmi.requests.memory = 3 * GIB, full, ""),
+        (
+            "too much memory",
+            |vmi| (vmi.requests.memory, vmi.requests.cpu_milli) = (4 * GIB, 500),
+            full,
+            "it asks for 4096 MiB and 500m CPU, and at most 3072 MiB and 8000m are left",
+        ),
+        (
+            "more processors than any node has",
+            |vmi| vmi.requests.cpu_milli = 9000,
+            nothing,
+            "no other node in service has room for it",
+        ),
+        (
+            "one replica",
+            has_disk,
+            |world| disk(world, 1),
+            "pvc-7 has a single replica",
+        ),
+        ("two replicas", has_disk, |world| disk(world, 2), ""),
+    ];
+    for (what, change, prepare, expected) in table {
+        let said = reasons(change, prepare);
+        assert_eq!(said.is_empty(), expected.is_empty(), "{what}: {said}");
+        assert!(said.contains(expected), "{what}: {said}");
+    }
+}
+
+#[test]
+fn h27_room_that_is_gone_while_others_move_stops_nobody_who_is_not_on_record() {
+    let mut world = World::new(2);
+    for name in ["node-1", "node-2"] {
+        world.change_node(name, |node| node.allocatable.memory = 16 * GIB);
+    }
+    world.add_vm("web", "node-1", |vmi| vmi.requests.memory = 4 * GIB);
+    world.start();
+    world.reach_nodes();
+    world.rancher_asks("node-1");
+    assert!(world.recorded("node-1").is_empty());
+    world.add_vm("came", "node-2", |vmi| vmi.requests.memory = 14 * GIB);
+    // Its Job is deleted by hand, and made again in spite of it.
+    world.view.hci.jobs.clear();
+    world.settle();
+    assert!(world.recorded("node-1").is_empty(), "room comes back");
+    assert!(world.has_job(JobKind::PreDrain, Some("node-1")));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::view::{Key, NodeName, Selector, Uid};
+use crate::view::{Key, NodeName, Resources, Selector, Uid};
 
 /// What a Node carries for the front door, as it was seen.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -235,6 +235,14 @@ pub struct Vmi {
     pub not_migratable: Option<Arc<str>>,
     /// It belongs to an upgrade, as the repository did in older releases.
     pub of_upgrade: bool,
+    /// `spec.domain.cpu.model`: a model by name, or `host-model`, which KubeVirt also takes where it is empty.
+    pub cpu_model: Arc<str>,
+    /// What its processor must be able to do.
+    pub cpu_features: Vec<Arc<str>>,
+    /// What it asks of its node.
+    pub requests: Resources,
+    /// Names of the claims of its disks.
+    pub claims: Vec<Arc<str>>,
 }
 
 impl Vmi {
