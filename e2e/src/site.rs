@@ -215,6 +215,15 @@ impl Site {
             if node["spec"]["unschedulable"] == true {
                 wrong.push(format!("{name} is cordoned"));
             }
+            let taints = node["spec"]["taints"].as_array();
+            let ours = |taint: &&Value| text(taint, "/key").contains("afloat.dev/");
+            wrong.extend(
+                taints
+                    .into_iter()
+                    .flatten()
+                    .filter(ours)
+                    .map(|taint| format!("{name} keeps {taint}")),
+            );
             let annotations = node["metadata"]["annotations"].as_object();
             let ours = annotations
                 .into_iter()

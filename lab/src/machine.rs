@@ -115,7 +115,7 @@ impl Machine {
     }
 
     /// Turns it on, and does not wait.
-    pub(crate) fn turn_on(&self) -> Result<(), Error> {
+    pub fn turn_on(&self) -> Result<(), Error> {
         network::remove_device(&self.network, self.name());
         self.cgroups.make()?;
         let keeper = self.folder.join("keep-machine");
