@@ -113,16 +113,18 @@ pub fn affected(view: &View, changed: &Changed) -> BTreeSet<Subject> {
             subjects.insert(Subject::Node(key.clone()));
             match view.node_upgrade(key) {
                 Some(upgrade) => around_node(view, upgrade, &mut subjects),
-                // Whose it was is not known any more; also a group that was done may have to make it again.
-                None => {
-                    judges(view, |_| true, &mut subjects);
-                    subjects.extend(view.control_planes.keys().cloned().map(Subject::ControlPlane));
-                    subjects.extend(view.workers.keys().cloned().map(Subject::Workers));
-                }
+                None => around_lost_node(view, &mut subjects),
             }
         }
     }
     subjects
+}
+
+/// Whose the upgrade of a node was that is gone is not known any more; also a group that was done may have to make it again.
+fn around_lost_node(view: &View, subjects: &mut BTreeSet<Subject>) {
+    judges(view, |_| true, subjects);
+    subjects.extend(view.control_planes.keys().cloned().map(Subject::ControlPlane));
+    subjects.extend(view.workers.keys().cloned().map(Subject::Workers));
 }
 
 type Owners<'a> = Option<&'a [k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference]>;

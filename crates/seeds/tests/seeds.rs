@@ -111,7 +111,7 @@ const ONCE_BROKEN: &[(&str, u64)] = &[
     // A node that had failed and was uncordoned by a person is cordoned again to be put back, also after an abort.
     ("quarantine", 87870),
     // A pod of the hop before ran again after a power cut, when the next hop was staged already.
-    ("every-minor", 106803),
+    ("every-minor", 106_803),
 ];
 
 /// Seeds go through the scenarios in turn.
