@@ -14,7 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use afloat_api::clusterupgrade::{DrainOption, Phase};
-use afloat_api::{ClusterUpgrade, ClusterUpgradeSpec};
+use afloat_api::{ClusterUpgrade, ClusterUpgradeSpec, NodeKubeadmUpgrade};
 use afloat_realparts::{ControlPlane, Options};
 use afloat_sim::clock::{Clock, Timings};
 use afloat_sim::scenario::{Scenario, Shape};
@@ -66,6 +66,23 @@ async fn phase(client: &Client) -> (Phase, String) {
     let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
     let message = ready.map(|condition| condition.message.clone()).unwrap_or_default();
     (status.phase.unwrap_or_default(), message)
+}
+
+/// Where each node is and what it waits for: whoever reads that the upgrade did not end wants to know that next.
+async fn nodes(client: &Client) -> String {
+    let api: Api<NodeKubeadmUpgrade> = Api::namespaced(client.clone(), tier2::HOME);
+    let all = api.list(&ListParams::default()).await.unwrap();
+    let told = all.iter().map(|upgrade| {
+        let status = upgrade.status.clone().unwrap_or_default();
+        let wait = status.waiting_for.map(|wait| wait.message).unwrap_or_default();
+        let (desired, state) = (upgrade.spec.desired, status.state.unwrap_or_default());
+        format!(
+            "\n  {} {desired:?} {state:?} {:?} {wait}",
+            upgrade.name_any(),
+            status.current_step
+        )
+    });
+    told.collect()
 }
 
 async fn definitions(client: &Client) {
@@ -142,7 +159,7 @@ async fn an_operator_killed_again_and_again_upgrades_a_cluster_on_a_real_api_ser
             operator = Operator::start(&kubeconfig);
         }
     };
-    assert_eq!(last, Phase::Succeeded, "{message}");
+    assert_eq!(last, Phase::Succeeded, "{message}{}", nodes(&client).await);
     assert!(killed > 0, "it was over before anything could be killed");
     let nodes: Api<Node> = Api::all(client.clone());
     for node in nodes.list(&ListParams::default()).await.unwrap() {

@@ -53,7 +53,9 @@ pub enum EngineError {
          help: afloat rollback the node first"
     )]
     Unfinished { upgrade: String, attempt: i32 },
-    #[error("attempt {attempt} of upgrade {upgrade} is over on this node, and another has begun since: nothing was done")]
+    #[error(
+        "attempt {attempt} of upgrade {upgrade} is over on this node, and another has begun since: nothing was done"
+    )]
     Superseded { upgrade: String, attempt: i32 },
 }
 

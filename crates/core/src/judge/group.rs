@@ -410,7 +410,7 @@ impl<'a> Turn<'a> {
         })
     }
 
-    fn grant_alone(&self, slots: &[Slot]) -> Vec<String> {
+    fn grant_alone(&mut self, slots: &[Slot]) -> Vec<String> {
         let Some(stage) = self.stage() else { return Vec::new() };
         let failed = self.members.nodes.iter().any(Standing::failed);
         // An upgrade of the whole cluster has the word over who goes.
@@ -425,9 +425,14 @@ impl<'a> Turn<'a> {
             settings: &self.settings,
             upgrade: None,
             downtime_accepted: true,
+            ledger_as_of: self.group().target().revision,
             now: self.now,
         };
-        granting.grant(slots).slots.into_iter().map(|slot| slot.node).collect()
+        let granted = granting.grant(slots);
+        if granted.behind {
+            self.decision.again = Some(self.now + UNTIL_SEEN);
+        }
+        granted.slots.into_iter().map(|slot| slot.node).collect()
     }
 }
 

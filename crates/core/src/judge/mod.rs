@@ -418,9 +418,13 @@ impl Turn<'_> {
             settings,
             upgrade: Some(self.key),
             downtime_accepted: true,
+            ledger_as_of: self.target.revision,
             now: self.now,
         };
         let granted = granting.grant(&self.status.slots);
+        if granted.behind {
+            self.wake(self.now + UNTIL_SEEN);
+        }
         self.held = granted.held;
         self.status.slots.extend(granted.slots);
         self.grant_undoing(settings);

@@ -14,7 +14,7 @@ use crate::gates::{self, Closed};
 use crate::objects::Standing;
 use crate::plan::{self, Stage, StageKind};
 use crate::settings::{Settings, Share, upgrade_uid};
-use crate::view::{Key, Node, NodeName, View};
+use crate::view::{Key, Node, NodeName, Revision, View};
 
 /// How many nodes that cannot go are looked at before a turn gives up: each costs a search for room.
 const LOOKED_AT: usize = 8;
@@ -29,6 +29,8 @@ pub struct Granting<'a> {
     pub upgrade: Option<&'a Key>,
     /// The loss of quorum while a control plane restarts was accepted.
     pub downtime_accepted: bool,
+    /// When the ledger was written that is granted upon.
+    pub ledger_as_of: Revision,
     pub now: Timestamp,
 }
 
@@ -37,6 +39,8 @@ pub struct Granting<'a> {
 pub struct Granted {
     pub slots: Vec<Slot>,
     pub held: Vec<(NodeName, Closed)>,
+    /// Somebody may be held back only because nodes were not seen since the ledger was written.
+    pub behind: bool,
 }
 
 /// A node that could go.
@@ -121,7 +125,7 @@ impl<'a> Granting<'a> {
 
     fn grant_workers(&self, held: &[Slot]) -> Granted {
         let mut granted = Granted::default();
-        let mut out = Out::of(self.view, held, self.settings);
+        let mut out = Out::of(self.view, held, self.settings, self.ledger_as_of);
         let mut room: Option<Room<'a>> = None;
         // A node whose slot is recorded may not have been let go yet: it is no candidate for a second one. Nor is its predecessor, which an
         // old view still shows: the ledger has one entry for a name.
@@ -151,6 +155,7 @@ impl<'a> Granting<'a> {
                 continue;
             };
             let full = closed.reason == Reason::WaitingForBudget;
+            granted.behind |= full && out.may_be_back(candidate.node);
             granted.held.push((candidate.node.name.clone(), closed));
             if full && self.settings.per_failure_domain.is_none() {
                 break;
@@ -215,10 +220,12 @@ struct Out {
     /// The same of those that hold a slot.
     slot_domains: BTreeMap<String, usize>,
     allowed: usize,
+    nodes_as_of: Revision,
+    ledger_as_of: Revision,
 }
 
 impl Out {
-    fn of(view: &View, held: &[Slot], settings: &Settings) -> Self {
+    fn of(view: &View, held: &[Slot], settings: &Settings, ledger_as_of: Revision) -> Self {
         let away = view.worker_nodes().filter(|node| !node.available());
         let mut out = Self {
             slots: BTreeSet::new(),
@@ -226,6 +233,8 @@ impl Out {
             domains: BTreeMap::new(),
             slot_domains: BTreeMap::new(),
             allowed: settings.max_unavailable.of(view.worker_nodes().count()),
+            nodes_as_of: view.nodes_as_of,
+            ledger_as_of,
         };
         for node in away {
             out.count(&node.name, node.failure_domain(&settings.failure_domain_label));
@@ -260,8 +269,15 @@ impl Out {
         }
     }
 
-    /// Why one more node would be too many. A node that is out of service already adds nothing, unless it is so by our own
-    /// hand: what we cordoned is given back by whoever has done so, and an old view may show the cordon of an earlier attempt.
+    /// Whether a node was out of service before the ledger was written, and was not seen since: whoever wrote it may have seen
+    /// the node come back, and given its place to another.
+    fn may_be_back(&self, node: &Node) -> bool {
+        self.all.contains(&node.name) && node.revision < self.ledger_as_of && self.nodes_as_of < self.ledger_as_of
+    }
+
+    /// Why one more node would be too many. A node that is out of service already adds nothing, where that is certain, unless
+    /// it is so by our own hand: what we cordoned is given back by whoever has done so, and an old view may show the cordon of
+    /// an earlier attempt.
     fn refuses(&self, node: &Node, standing: Standing<'_>, settings: &Settings) -> Option<Closed> {
         // But it may come back while it is held: no more slots than may be away, in all and in its domain, whatever they are
         // given to.
@@ -269,7 +285,8 @@ impl Out {
         let in_domain = domain.and_then(|domain| self.slot_domains.get(domain)).copied();
         let room_in_domain = in_domain.unwrap_or_default() < settings.per_failure_domain.unwrap_or(usize::MAX);
         let ours = node.cordoned_by == Some(upgrade_uid(standing.upgrade));
-        if self.all.contains(&node.name) && !ours && self.slots.len() < self.allowed && room_in_domain {
+        let out_already = self.all.contains(&node.name) && !ours && !self.may_be_back(node);
+        if out_already && self.slots.len() < self.allowed && room_in_domain {
             return None;
         }
         let others = self.all.iter().filter(|name| **name != node.name).count();
@@ -302,17 +319,23 @@ impl Out {
 }
 
 /// Whether the cluster could bear one more node to be away, for its upgrade to be undone.
-pub fn may_be_undone(view: &View, node: &Node, standing: Standing<'_>, settings: &Settings) -> bool {
+pub fn may_be_undone(
+    view: &View,
+    node: &Node,
+    standing: Standing<'_>,
+    settings: &Settings,
+    ledger_as_of: Revision,
+) -> bool {
     if node.control_plane {
         return gates::control_plane(view, node, true).is_ok();
     }
-    let out = Out::of(view, &[], settings);
+    let out = Out::of(view, &[], settings, ledger_as_of);
     gates::api_server(view).is_ok() && out.refuses(node, standing, settings).is_none()
 }
 
 /// The slots that are still needed. One is given back only on evidence: the attempt it was for is over, or the machine is
 /// gone. That an object is not in the view proves nothing about a moment the view has not reached.
-pub fn still_held(view: &View, roster: &Roster<'_>, held: &[Slot], ledger_as_of: crate::view::Revision) -> Vec<Slot> {
+pub fn still_held(view: &View, roster: &Roster<'_>, held: &[Slot], ledger_as_of: Revision) -> Vec<Slot> {
     let turned = |slot: &Slot| {
         // The slot of an undoing is there before the node is told; that of the upgrade itself says nothing about it, as an
         // old view still shows it when the place is another's.

@@ -8,7 +8,7 @@ use afloat_api::kubeadm::DesiredNodeState;
 use afloat_api::labels;
 use afloat_api::{NodeKubeadmUpgrade, NodeRole, NodeState};
 
-use super::{Turn, slots};
+use super::{Turn, UNTIL_SEEN, slots};
 use crate::gates;
 use crate::objects::Standing;
 use crate::settings::Settings;
@@ -115,7 +115,11 @@ impl Turn<'_> {
             .view
             .nodes
             .get(standing.node())
-            .is_some_and(|node| slots::may_be_undone(self.view, node, standing, settings));
+            .is_some_and(|node| slots::may_be_undone(self.view, node, standing, settings, self.target.revision));
+        if !room && self.view.nodes_as_of < self.target.revision {
+            // It may be out of service already, which is not certain yet; no watch tells when it is.
+            self.wake(self.now + UNTIL_SEEN);
+        }
         // Another upgrade may be at work by now, with a ledger of its own.
         if !room || self.lock().is_err() {
             return;

@@ -103,7 +103,8 @@ fn live(turn: &mut Turn<'_>) {
 
 /// A replica that is no longer the one to act may have sent a request that came after the end: the cordon is nobody else's to take back.
 fn take_back_late_cordon(turn: &mut Turn<'_>, node: &Node) {
-    if node.cordoned_by.as_ref() != Some(&turn.signature) {
+    // Without the second it would be said and unsaid again for a cordon that stays.
+    if node.cordoned_by.as_ref() != Some(&turn.signature) || !turn.has_been_staged() {
         return;
     }
     if !turn.upgrades_are_current(node) {
@@ -124,7 +125,11 @@ fn without_node(turn: &mut Turn<'_>) {
         return release(turn);
     }
     turn.remove_all_pods();
-    let settled = matches!(turn.state(), NodeState::Succeeded | NodeState::RolledBack);
+    // What was to be undone never will be, and whoever keeps a place free for it has to hear of that.
+    let settled = match turn.state() {
+        NodeState::Succeeded => turn.upgrade.spec.desired != DesiredNodeState::RolledBack,
+        state => state == NodeState::RolledBack,
+    };
     let asked_again = turn.attempt() < turn.upgrade.spec.attempt;
     if (settled || turn.failed_for_good()) && !asked_again {
         return;

@@ -93,11 +93,14 @@ impl<'a> Turn<'a> {
             && matches!(self.failure_reason(), Some(Reason::RollbackFailed | Reason::ObjectGone))
     }
 
-    /// Whether the machine may have been changed in this attempt: the pod with the steps is made right after this is recorded.
+    /// Whether the machine may have been changed and not put back: the pod with the steps is made right after this is recorded. What an
+    /// earlier attempt did and could not undo is still there.
     pub fn touched(&self) -> bool {
-        self.status.history.iter().any(|record| {
-            record.attempt == self.attempt() && matches!(record.state, NodeState::StandingAside | NodeState::Upgrading)
-        })
+        let over = |record: &&StateRecord| {
+            record.attempt != self.attempt() && matches!(record.state, NodeState::Succeeded | NodeState::RolledBack)
+        };
+        let mut open = self.status.history.iter().rev().take_while(|record| !over(record));
+        open.any(|record| matches!(record.state, NodeState::StandingAside | NodeState::Upgrading))
     }
 
     pub fn overdue(&self) -> bool {
@@ -259,7 +262,18 @@ impl<'a> Turn<'a> {
                         && !Standing::of(other).ended()
                 })
         };
-        node.cordoned_by.as_ref() == Some(&self.signature) && (self.status.cordoned_by_afloat || !other_at_work())
+        node.cordoned_by.as_ref() == Some(&self.signature)
+            && (self.status.cordoned_by_afloat || (self.has_been_staged() && !other_at_work()))
+    }
+
+    /// Whether this object may ever have asked for a cordon: none does before everything is on its node, in whatever attempt. The same
+    /// signature is on a node that an object before this one could not put back, and there it stays: that the machine took what was
+    /// brought to it is the first sign that nothing of the other is left half done, since its journal lets nobody else begin before.
+    pub fn has_been_staged(&self) -> bool {
+        self.status
+            .history
+            .iter()
+            .any(|record| record.state == NodeState::Staged)
     }
 
     /// Takes our cordon back; `false` where there is none (any more). A cordon without our signature is somebody else's.

@@ -43,7 +43,16 @@ fn allowance(turn: &Turn<'_>) -> SignedDuration {
 }
 
 pub(super) fn upgrading(turn: &mut Turn<'_>, node: &Node) {
-    match turn.follow(Task::Upgrade) {
+    let progress = turn.follow(Task::Upgrade);
+    if matches!(progress, Progress::Working) && !node.ready.ready && turn.status.waiting_for.is_none() {
+        // The pod says nothing then, and its last word is that a step runs.
+        let message = format!(
+            "node {} is not Ready; its host goes on by itself once it is back",
+            node.name
+        );
+        turn.wait(Reason::WaitingForNode, &message, Some(turn.node_ref()));
+    }
+    match progress {
         Progress::Done => done(turn, node),
         Progress::Failed(failure) => turn.fail(Reason::StepFailed, &failure.message, failure.pod),
         Progress::Undone(failure) => turn.fail(Reason::UndoneByHost, &failure.message, failure.pod),

@@ -167,10 +167,14 @@ impl World {
             let status = self.store.upgrades.get(key).and_then(|upgrade| upgrade.status.as_ref());
             status.and_then(|status| status.phase) == Some(Phase::Preflight)
         };
-        let alive = self.operators.iter().filter(|operator| operator.alive);
-        alive
-            .flat_map(|operator| operator.again.iter())
-            .any(|(subject, at)| *at < before && !in_preflight(subject))
+        let mut alive = self.operators.iter().filter(|operator| operator.alive);
+        alive.any(|operator| {
+            let mut again = operator.again.iter();
+            // Or it is at something at this very moment.
+            !operator.turns.is_empty()
+                || operator.turns_planned
+                || again.any(|(subject, at)| *at < before && !in_preflight(subject))
+        })
     }
 
     /// The replica ends, with all it knew, and another takes its place.

@@ -41,7 +41,8 @@ impl Rules {
         }
         self.upgrades.insert(change.key.clone(), memory);
         if !granted.is_empty() {
-            self.slots_are_granted(store, &after, &granted);
+            let ledger_as_of = change.before.as_ref().map_or(0, |old| old.revision());
+            self.slots_are_granted(store, &after, &granted, ledger_as_of);
         }
     }
 
@@ -51,6 +52,7 @@ impl Rules {
         store: &Store,
         upgrade: &ClusterUpgrade,
         granted: &[afloat_api::clusterupgrade::Slot],
+        ledger_as_of: u64,
     ) {
         let key = upgrade.key();
         let seen = self.doing.as_ref().map(|doing| doing.seen.clone()).unwrap_or_default();
@@ -94,9 +96,12 @@ impl Rules {
             .count();
         let most = memory.max_unavailable.unwrap_or(Most::Count(1)).of(all);
         // A broken node may be taken itself, to mend it: the new slots alone decide nothing, so that they must be of nodes in service.
+        // One that came back a moment ago could only be known by whoever saw it, or saw that the ledger is from after that.
+        let known = seen.of(KindName::Node).max(ledger_as_of);
+        let in_service = |node: &NodeMemory| node.available() && node.back_since.is_none_or(|since| since <= known);
         let healthy_granted = granted_workers
             .iter()
-            .any(|slot| self.nodes.get(slot.node.as_str()).is_some_and(NodeMemory::available));
+            .any(|slot| self.nodes.get(slot.node.as_str()).is_some_and(in_service));
         if healthy_granted && workers + broken > most {
             let what =
                 format!("{key} has {workers} workers in hand and {broken} are broken: more than {most} may be away");
@@ -141,17 +146,14 @@ impl Rules {
             self.breaks(4, format!("{who} gets a slot while a control plane has one"));
             return;
         }
-        let target = granted.iter().find_map(|slot| {
-            let upgrades = store.node_upgrades.values();
-            let mut of_node = upgrades.filter(|upgrade| upgrade.spec.node.uid == slot.node_uid);
-            of_node.find_map(|upgrade| {
-                upgrade
-                    .spec
-                    .kubelet_version
-                    .parse::<afloat_core::KubernetesVersion>()
-                    .ok()
-            })
+        // A machine has an upgrade for each hop: the one that was given the slot says where it goes. An old view may give one to
+        // a hop that is over, when the next has its object already.
+        let holders = granted.iter().filter_map(|slot| {
+            let mut upgrades = store.node_upgrades.values();
+            upgrades.find(|upgrade| upgrade.metadata.uid.as_deref() == Some(&slot.holder))
         });
+        let versions = holders.filter_map(|upgrade| upgrade.spec.kubelet_version.parse().ok());
+        let target: Option<afloat_core::KubernetesVersion> = versions.max();
         let Some(target) = target else { return };
         for node in store.nodes.values().filter(|node| node.control_plane) {
             // One that joined or was put back a moment ago may not have been seen.

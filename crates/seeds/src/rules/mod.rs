@@ -5,6 +5,8 @@
 mod hosts;
 mod ledger;
 mod nodes;
+#[cfg(test)]
+mod tests;
 mod writes;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,6 +57,8 @@ struct NodeMemory {
     unschedulable: bool,
     /// The revision it became not ready or not schedulable at, other than by the operator.
     broken_since: Option<u64>,
+    /// The revision it was last in service again at, other than by the operator.
+    back_since: Option<u64>,
     /// The revision a pause appeared on it at.
     paused_since: Option<u64>,
     /// Cordoned by the operator, and not yet given back.

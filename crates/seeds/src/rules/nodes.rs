@@ -41,7 +41,10 @@ impl Rules {
             memory.paused_since = Some(revision);
         }
         if memory.available() {
-            memory.broken_since = None;
+            let was_broken = memory.broken_since.take().is_some();
+            if was_broken && !by_operator {
+                memory.back_since = Some(revision);
+            }
         } else if !by_operator && memory.broken_since.is_none() && (!memory.ready || !memory.ours) {
             memory.broken_since = Some(revision);
         }

@@ -159,6 +159,27 @@ fn a_worker_that_we_cordoned_ourselves_is_not_out_of_service_already() {
     }
 }
 
+/// Another replica has seen worker-2 come back, and has given its place to worker-1; this one has heard of the ledger and not of
+/// the node.
+#[test]
+fn a_worker_that_was_out_of_service_before_the_ledger_was_written_is_not_taken_beyond_the_budget() {
+    let (mut table, key) = table(1, 4, budget(2, 0));
+    table.stage_all();
+    table.becomes("cp-1", NodeState::Succeeded, None);
+    table.cluster.node("worker-3", |node| node.unschedulable = true);
+    table.stage_all();
+    assert_eq!(table.slot_nodes(&key), ["worker-1"], "worker-3 is the second");
+    table.cluster.node("worker-2", |node| node.unschedulable = true);
+    table.cluster.view.nodes_as_of = crate::view::Revision(1);
+    let decision = table.decide(&Subject::Upgrade(key.clone()));
+    assert!(decision.again.is_some_and(|again| again > table.now), "{decision:?}");
+    table.carry_out(&decision);
+    assert_eq!(table.slot_nodes(&key), ["worker-1"], "three would be away");
+    table.cluster.view.nodes_as_of = crate::view::Revision(u64::MAX);
+    table.settle();
+    assert_eq!(table.slot_nodes(&key), ["worker-1", "worker-2"], "it is out indeed");
+}
+
 #[test]
 fn a_hop_does_not_begin_while_the_one_before_it_is_open() {
     let mut table = Table::new(Cluster::new(1, 1, "v1.34.4").images(&[FROM, TO]));

@@ -1,7 +1,9 @@
 //! Back at any instant: because somebody asks, aborts, deletes, or begins anew.
 
 use afloat_api::NodeState;
-use afloat_api::NodeState::{Draining, RolledBack, RollingBack, Staged, Staging, Succeeded, Upgrading, Verifying};
+use afloat_api::NodeState::{
+    Draining, Failed, RolledBack, RollingBack, Staged, Staging, Succeeded, Upgrading, Verifying,
+};
 use afloat_api::kubeadm::DesiredNodeState;
 
 use crate::action::{Action, Task};
@@ -90,6 +92,18 @@ fn a_node_in_service_is_drained_before_it_is_undone() {
     assert!(world.has_pod(Task::Rollback));
     undo(&mut world);
     assert_eq!((world.state(), world.failure().as_str()), (RolledBack, "RolledBack"));
+}
+
+#[test]
+fn a_machine_that_left_before_it_was_undone_says_so() {
+    let mut world = in_state(Succeeded);
+    world.desire(DesiredNodeState::RolledBack);
+    let name = world.node().name;
+    world.view.nodes.remove(&name);
+    world.settle();
+    assert_eq!((world.state(), world.failure().as_str()), (Failed, "ObjectGone"));
+    let upgrade = world.upgrade();
+    assert!(crate::objects::Standing::of(&upgrade).ended(), "its slot is free");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use afloat_api::node::{StepOutcome, StepReport, exit, steps};
 
 use crate::action::{Action, Task};
 use crate::testing::{NEW, OLD, World, node, owner, pod, said, uid};
-use crate::view::{PodPhase, PodShape, Uid};
+use crate::view::{PodPhase, PodShape, Revision, Uid};
 
 pub(super) fn upgrading() -> World {
     let mut world = World::worker();
@@ -317,4 +317,86 @@ fn every_task_says_which_attempt_it_is() {
             .any(|variable| variable.name == "AFLOAT_ATTEMPT" && variable.value == "3")
     );
     assert_eq!(pod.upgrade_uid.as_str(), crate::testing::UPGRADE);
+}
+
+#[test]
+fn p32_a_machine_that_dies_amid_its_steps_is_what_they_wait_for() {
+    let mut world = upgrading();
+    world.with_node(|node| node.ready.ready = false);
+    world.settle();
+    assert_eq!(
+        (world.state(), world.waits_for().as_str()),
+        (Upgrading, "WaitingForNode")
+    );
+    world.with_node(|node| node.ready.ready = true);
+    world.settle();
+    assert_eq!(world.waits_for(), "");
+}
+
+/// A node whose upgrade failed, and could not be undone either.
+fn half_done() -> World {
+    let mut world = upgrading();
+    world.pass(4 * 1800);
+    world.settle();
+    let report = said(StepOutcome::Failed, "no backup of kubelet");
+    world.end_step(Task::Rollback, steps::ROLLBACK, exit::FAILED, &report);
+    world.settle();
+    assert_eq!((world.state(), world.failure().as_str()), (Failed, "RollbackFailed"));
+    world
+}
+
+/// What the machine says to whoever comes next.
+fn refuses_staging(world: &mut World) {
+    let report = said(StepOutcome::Failed, "attempt 1 was neither finished nor undone");
+    world.end_step(Task::Stage, steps::STAGE, exit::FAILED, &report);
+    world.settle();
+}
+
+/// Deleted by a person, with what it owned, and made anew by its group.
+fn made_anew(world: &mut World, name: &str) {
+    world.delete_upgrade();
+    for task in [Task::Stage, Task::Upgrade, Task::Rollback] {
+        let key = world.task_key(task);
+        world.view.remove_pod(&key);
+    }
+    world.turn();
+    assert!(world.view.node_upgrade(&world.key).is_none());
+    let mut anew = World::worker().upgrade();
+    anew.metadata.uid = Some(name.to_owned());
+    world.view.put_node_upgrade(world.key.clone(), Arc::new(anew));
+    world.view.node_upgrades_as_of = Revision(u64::MAX);
+    world.settle();
+    assert_eq!(world.state(), Staging);
+}
+
+#[test]
+fn a_node_that_could_not_be_put_back_is_not_given_back_by_an_object_that_did_nothing_to_it() {
+    let mut world = half_done();
+    made_anew(&mut world, "second");
+    refuses_staging(&mut world);
+    assert_eq!((world.state(), world.failure().as_str()), (RolledBack, "StepFailed"));
+    assert!(world.node().unschedulable, "the cordon is not of this object");
+    // Nor when that one is deleted in its turn; but once the machine takes an upgrade again, it is in service at its end.
+    made_anew(&mut world, "third");
+    assert!(world.node().unschedulable);
+    world.finish(Task::Stage);
+    world.settle();
+    world.finish(Task::Upgrade);
+    world.kubelet(NEW);
+    world.settle();
+    assert_eq!(world.state(), afloat_api::NodeState::Succeeded);
+    assert_eq!((world.node().unschedulable, world.node().cordoned_by), (false, None));
+}
+
+#[test]
+fn what_one_attempt_could_not_undo_the_next_one_undoes_before_the_node_is_given_back() {
+    let mut world = half_done();
+    world.with_upgrade(|upgrade| upgrade.spec.attempt = 2);
+    world.settle();
+    refuses_staging(&mut world);
+    assert_eq!(world.state(), RollingBack);
+    assert!(world.node().unschedulable && world.has_pod(Task::Rollback));
+    world.finish(Task::Rollback);
+    world.settle();
+    assert_eq!((world.state(), world.node().unschedulable), (RolledBack, false));
 }
