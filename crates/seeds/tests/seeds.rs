@@ -116,6 +116,7 @@ const ONCE_BROKEN: &[(&str, u64)] = &[
     ("every-minor", 119_451),
     // A worker was taken as one that is away, whose coming back another replica had seen.
     ("cordoned-by-hand", 143_646),
+    ("pdb-overridden", 189_543),
     // A node that could not be put back was given back by the object that was made after its own was deleted.
     ("dies-half-way", 163_074),
     // A deadline came in the very moment in which the end was looked at.

@@ -180,6 +180,23 @@ fn a_worker_that_was_out_of_service_before_the_ledger_was_written_is_not_taken_b
     assert_eq!(table.slot_nodes(&key), ["worker-1", "worker-2"], "it is out indeed");
 }
 
+/// The same where no other has a slot: worker-2 is broken, and that worker-1 is still cordoned is not certain.
+#[test]
+fn a_worker_that_may_be_back_is_not_taken_beside_one_that_is_broken() {
+    let (mut table, key) = table(1, 3, spec());
+    table.stage_all();
+    table.becomes("cp-1", NodeState::Succeeded, None);
+    table.cluster.node("worker-1", |node| node.unschedulable = true);
+    table.cluster.node("worker-2", |node| node.ready.ready = false);
+    table.cluster.view.nodes_as_of = crate::view::Revision(1);
+    let decision = table.decide(&Subject::Upgrade(key.clone()));
+    assert!(decision.again.is_some_and(|again| again > table.now), "{decision:?}");
+    table.carry_out(&decision);
+    assert!(table.slot_nodes(&key).is_empty(), "two would be away");
+    table.settle();
+    assert_eq!(table.slot_nodes(&key), ["worker-1"], "it is out indeed");
+}
+
 #[test]
 fn a_hop_does_not_begin_while_the_one_before_it_is_open() {
     let mut table = Table::new(Cluster::new(1, 1, "v1.34.4").images(&[FROM, TO]));
