@@ -14,9 +14,12 @@ use crate::object::{Key, Kind};
 use crate::request::Request;
 use afloat_simhost::StaticPart;
 
-/// What was last told of each static pod: whether it is ready, and since when it runs.
+/// What was last told of each static pod, and the state of the object it was told about.
 #[derive(Debug, Default)]
-pub(super) struct Told(BTreeMap<Key, (bool, Option<Timestamp>)>);
+pub(super) struct Told(BTreeMap<Key, (Condition, Option<String>)>);
+
+/// Whether a part is ready, and since when it runs.
+type Condition = (bool, Option<Timestamp>);
 
 impl Told {
     pub fn forget(&mut self, key: &Key) {
@@ -70,13 +73,28 @@ impl Kubelet {
             return Some(Request::delete(Kind::Pod, &pod.metadata, Some(0)).best_effort());
         }
         let now = (part.is_some_and(|part| part.ready), part.map(|part| part.started_at));
-        if self.told.0.get(&key) == Some(&now) {
+        let seen = &pod.metadata.resource_version;
+        // Reports of two looks may overtake each other on their way: what the API server shows in the end counts.
+        let told = |(told, about): &(Condition, Option<String>)| *told == now && (about == seen || shows(pod, now));
+        if self.told.0.get(&key).is_some_and(told) {
             return None;
         }
-        self.told.0.insert(key, now);
+        self.told.0.insert(key, (now, seen.clone()));
         let status = part_status(pod, &self.machine.address, now, turn.now);
         Some(Request::patch_status(Kind::Pod, &pod.metadata, &status))
     }
+}
+
+fn shows(pod: &Pod, (ready, started): Condition) -> bool {
+    let statuses = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.container_statuses.as_ref());
+    statuses.and_then(|all| all.first()).is_some_and(|container| {
+        let state = container.state.as_ref().and_then(|state| state.running.as_ref());
+        let since = state.and_then(|running| running.started_at.as_ref());
+        container.ready == ready && since.map(|time| time.0.as_second()) == started.map(Timestamp::as_second)
+    })
 }
 
 fn image_of(pod: &Pod) -> Option<&str> {
@@ -88,7 +106,7 @@ fn with_tag(image: &str, tag: &str) -> String {
     format!("{name}:{tag}")
 }
 
-fn part_status(pod: &Pod, address: &str, (ready, started): (bool, Option<Timestamp>), now: Timestamp) -> Value {
+fn part_status(pod: &Pod, address: &str, (ready, started): Condition, now: Timestamp) -> Value {
     let word = if ready { "True" } else { "False" };
     let conditions: Vec<Value> = [
         "PodReadyToStartContainers",

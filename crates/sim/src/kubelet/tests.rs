@@ -189,6 +189,36 @@ fn batch_work_ends_and_a_mirror_pod_comes_back() {
 }
 
 #[test]
+fn a_report_that_was_overtaken_on_its_way_is_made_good() {
+    let site = Site::new("v1.35.4", &[], 1.0);
+    let mut stage = Stage::new(Kubelets::new([machine(true)], site.clone()));
+    stage.put(Kind::Node, json!({ "metadata": { "name": "cp-1" } }));
+    let mut mirror = stage.look(Kind::Pod, "kube-system", "etcd-cp-1").requests[0]
+        .body
+        .clone()
+        .unwrap();
+    stage.put(Kind::Pod, mirror.clone());
+    let (now, kubelet) = (stage.now, stage.actor.by_machine.get_mut("cp-1").unwrap());
+    kubelet.hosted = Some(Hosted::new(&kubelet.machine, &site, now));
+    let told = |stage: &mut Stage<Kubelets>| {
+        let requests = stage.look(Kind::Node, "", "cp-1").requests;
+        let of_etcd = |request: &&Request| request.subresource == Some("status") && request.resource.plural == "pods";
+        let found = requests.iter().find(of_etcd);
+        found.map(|request| request.body.as_ref().unwrap()["status"].clone())
+    };
+    let status = told(&mut stage).expect("somebody works on it: it is looked at");
+    assert_eq!(told(&mut stage), None, "the report is on its way");
+    mirror["status"] = status.clone();
+    stage.put(Kind::Pod, mirror.clone());
+    assert_eq!(told(&mut stage), None, "it has arrived");
+    // An earlier one comes after it.
+    mirror["status"]["containerStatuses"][0]["ready"] =
+        (!status["containerStatuses"][0]["ready"].as_bool().unwrap()).into();
+    stage.put(Kind::Pod, mirror);
+    assert_eq!(told(&mut stage), Some(status));
+}
+
+#[test]
 fn a_pod_address_is_free_again_when_its_pod_is_gone() {
     let mut stage = Stage::new(Kubelets::new([machine(false)], Site::new("v1.35.4", &[], 1.0)));
     let address = |stage: &mut Stage<Kubelets>, name: &str| {
