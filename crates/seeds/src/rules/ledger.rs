@@ -2,9 +2,11 @@
 //! all workers, behind open gates.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use afloat_api::clusterupgrade::Phase;
 use afloat_api::{ClusterUpgrade, NodeRole};
+use afloat_core::view::Node;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::{Most, NodeMemory, Rules, UpgradeMemory};
@@ -83,7 +85,12 @@ impl Rules {
             return;
         }
         self.judge(1);
+        // A share is one of the workers that are seen: one may have left a moment ago.
         let all = self.nodes.values().filter(|node| !node.control_plane).count();
+        let all = all.max(workers_at(store, seen.of(KindName::Node)));
+        if let Some(kept) = self.upgrades.get_mut(&key) {
+            kept.among = all;
+        }
         let broken = self
             .nodes
             .iter()
@@ -175,6 +182,16 @@ impl Rules {
     }
 }
 
+/// How many workers there were at a revision.
+fn workers_at(store: &Store, revision: u64) -> usize {
+    let workers = |node: Option<&Arc<Node>>| usize::from(node.is_some_and(|node| !node.control_plane));
+    let changes = store.nodes.changes().iter();
+    let changes = changes.take_while(|change| change.revision <= revision);
+    changes.fold(0, |count, change| {
+        count + workers(change.after.as_ref()) - workers(change.before.as_ref())
+    })
+}
+
 fn remember(upgrade: &ClusterUpgrade, before: &UpgradeMemory, revision: u64) -> UpgradeMemory {
     let spec = &upgrade.spec;
     let held = spec.paused == Some(true) || spec.abort == Some(true) || upgrade.metadata.deletion_timestamp.is_some();
@@ -187,6 +204,7 @@ fn remember(upgrade: &ClusterUpgrade, before: &UpgradeMemory, revision: u64) -> 
         }),
         per_domain: budget.per_failure_domain.and_then(|count| usize::try_from(count).ok()),
         slots: before.slots.clone(),
+        among: before.among,
         ended: before.ended,
         gates: spec.gates.iter().map(|gate| gate.name.clone()).collect(),
     }

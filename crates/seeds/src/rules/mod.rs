@@ -81,6 +81,8 @@ struct UpgradeMemory {
     max_unavailable: Option<Most>,
     per_domain: Option<usize>,
     slots: BTreeSet<(String, String, i32)>,
+    /// How many workers there were, as far as was known, when one of them last got a slot: what the budget was a share of.
+    among: usize,
     ended: bool,
     gates: Vec<String>,
 }

@@ -136,8 +136,12 @@ impl Rules {
             .nodes
             .values()
             .filter(|memory| !memory.control_plane && memory.ours);
-        let most = self.upgrades.get(&key).and_then(|memory| memory.max_unavailable);
-        if ours.count() > most.unwrap_or(Most::Count(1)).of(all) {
+        let memory = self.upgrades.get(&key);
+        let most = memory.and_then(|memory| memory.max_unavailable);
+        // What may be away is decided where slots are given: one that was given stands, also when a machine leaves before its
+        // node is cordoned and the share becomes smaller. No other is given until they fit again, which is judged there.
+        let among = memory.map_or(0, |memory| memory.among).max(all);
+        if ours.count() > most.unwrap_or(Most::Count(1)).of(among) {
             self.breaks(
                 1,
                 format!("more workers are cordoned with {} than may be away", node.name),

@@ -3,23 +3,41 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use afloat_api::clusterupgrade::Slot;
-use afloat_api::kubeadm::{DesiredNodeState, NodeKubeadmUpgradeSpec};
-use afloat_api::{ClusterUpgrade, ClusterUpgradeSpec, ClusterUpgradeStatus, NodeKubeadmUpgrade, NodeRef, NodeRole};
+use afloat_api::clusterupgrade::{Budget, Slot};
+use afloat_api::kubeadm::{DesiredNodeState, NodeKubeadmUpgradeSpec, WorkersKubeadmUpgradeSpec};
+use afloat_api::{
+    ClusterUpgrade, ClusterUpgradeSpec, ClusterUpgradeStatus, NodeKubeadmUpgrade, NodeRef, NodeRole,
+    WorkersKubeadmUpgrade,
+};
 use afloat_core::view::{Node, NodeName, Ready, Uid};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::{Broken, Doing, Rules, Seen};
 use crate::store::{Kind as _, KindName, Meant, Store, Writer};
 use crate::time::stamp;
 
-fn hop(store: &mut Store, name: &str, version: &str) -> Arc<NodeKubeadmUpgrade> {
+fn node(name: &str, control_plane: bool) -> Node {
+    Node {
+        name: NodeName::from(name),
+        uid: Uid::from(format!("uid-{name}")),
+        control_plane,
+        ready: Ready {
+            ready: true,
+            ..Ready::default()
+        },
+        kubelet_version: "v1.36.3".parse().ok(),
+        ..Node::default()
+    }
+}
+
+fn upgrade_of(node: &str, name: &str, version: &str) -> NodeKubeadmUpgrade {
     let spec = NodeKubeadmUpgradeSpec {
         cluster: None,
         machine: None,
         node: NodeRef {
-            name: "w-1".to_owned(),
-            uid: "uid-w-1".to_owned(),
+            name: node.to_owned(),
+            uid: format!("uid-{node}"),
         },
         role: NodeRole::Worker,
         kubernetes_version: version.to_owned(),
@@ -31,68 +49,69 @@ fn hop(store: &mut Store, name: &str, version: &str) -> Arc<NodeKubeadmUpgrade> 
         desired: DesiredNodeState::Staged,
         undo_after_seconds: None,
     };
-    let upgrade = NodeKubeadmUpgrade::new(name, spec);
+    NodeKubeadmUpgrade::new(name, spec)
+}
+
+fn hop(store: &mut Store, name: &str, version: &str) -> Arc<NodeKubeadmUpgrade> {
+    let upgrade = upgrade_of("w-1", name, version);
     store.create_custom(Writer::Operator(0), "create", upgrade).unwrap()
 }
 
-/// A control plane at v1.36.3 and a worker with an upgrade for each of two hops, which gets a slot for one of them.
-fn grants(names: [&str; 2], version: &str) -> Option<Broken> {
-    let mut store = Store::default();
-    for (name, control_plane) in [("cp-1", true), ("w-1", false)] {
-        let node = Node {
-            name: NodeName::from(name),
-            uid: Uid::from(format!("uid-{name}")),
-            control_plane,
-            ready: Ready {
-                ready: true,
-                ..Ready::default()
-            },
-            kubelet_version: "v1.36.3".parse().ok(),
-            ..Node::default()
-        };
-        store.put(Writer::Setup, "create", node);
-    }
-    let hops = [
-        hop(&mut store, names[0], "v1.36.3"),
-        hop(&mut store, names[1], "v1.37.2"),
-    ];
-    let holder = hops.iter().find(|hop| hop.spec.kubelet_version == version).unwrap();
-    let slot = Slot {
-        node: "w-1".to_owned(),
-        node_uid: "uid-w-1".to_owned(),
+fn slot_of(holder: &NodeKubeadmUpgrade) -> Slot {
+    Slot {
+        node: holder.spec.node.name.clone(),
+        node_uid: holder.spec.node.uid.clone(),
         role: NodeRole::Worker,
         attempt: 1,
-        version: version.to_owned(),
+        version: holder.spec.kubelet_version.clone(),
         taken_at: Time(stamp(0)),
         failure_domain: None,
         holder: holder.uid().to_owned(),
         holder_revision: None,
         undoing: false,
-    };
-    let upgrade = ClusterUpgrade::new("up", ClusterUpgradeSpec::default());
-    let key = store.create_custom(Writer::Person, "create", upgrade).unwrap().key();
-    let status = ClusterUpgradeStatus {
-        slots: vec![slot],
-        ..ClusterUpgradeStatus::default()
-    };
-    store
-        .update_status::<ClusterUpgrade>(Writer::Operator(0), "write-upgrade-status", &Meant::named(&key), status)
-        .unwrap();
+    }
+}
+
+/// What the rules say of all that was written, by an operator that had seen everything up to a revision.
+fn judged(store: &mut Store, seen: u64) -> Option<Broken> {
     let mut rules = Rules {
         doing: Some(Doing {
-            name: "write-upgrade-status",
+            name: "by hand",
             target: None,
             seen: Seen {
-                revisions: [u64::MAX; KindName::ALL.len()],
+                revisions: [seen; KindName::ALL.len()],
             },
             override_of: None,
         }),
         ..Rules::default()
     };
     for written in std::mem::take(&mut store.fresh) {
-        rules.saw(&store, &written, &BTreeMap::new());
+        rules.saw(store, &written, &BTreeMap::new());
     }
     rules.broken().cloned()
+}
+
+/// A control plane at v1.36.3 and a worker with an upgrade for each of two hops, which gets a slot for one of them.
+fn grants(names: [&str; 2], version: &str) -> Option<Broken> {
+    let mut store = Store::default();
+    for (name, control_plane) in [("cp-1", true), ("w-1", false)] {
+        store.put(Writer::Setup, "create", node(name, control_plane));
+    }
+    let hops = [
+        hop(&mut store, names[0], "v1.36.3"),
+        hop(&mut store, names[1], "v1.37.2"),
+    ];
+    let holder = hops.iter().find(|hop| hop.spec.kubelet_version == version).unwrap();
+    let upgrade = ClusterUpgrade::new("up", ClusterUpgradeSpec::default());
+    let key = store.create_custom(Writer::Person, "create", upgrade).unwrap().key();
+    let status = ClusterUpgradeStatus {
+        slots: vec![slot_of(holder)],
+        ..ClusterUpgradeStatus::default()
+    };
+    store
+        .update_status::<ClusterUpgrade>(Writer::Operator(0), "write-upgrade-status", &Meant::named(&key), status)
+        .unwrap();
+    judged(&mut store, u64::MAX)
 }
 
 /// Names carry uids: either hop may come first in their order.
@@ -103,4 +122,84 @@ fn a_worker_waits_for_the_control_plane_of_the_hop_that_its_slot_is_for() {
         let broken = grants(names, "v1.37.2");
         assert_eq!(broken.map(|broken| broken.rule), Some(4), "{names:?}");
     }
+}
+
+/// When the last of four workers leaves, of which half may be away.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Leaves {
+    /// Before two slots are given, and it is seen.
+    Seen,
+    /// Before they are given, and it is not seen.
+    NotSeen,
+    /// Between the first cordon and the second.
+    Later,
+}
+
+fn half_of_four(leaves: Leaves) -> Option<Broken> {
+    let mut store = Store::default();
+    for name in ["w-1", "w-2", "w-3", "w-4"] {
+        store.put(Writer::Setup, "create", node(name, false));
+    }
+    let owner = |kind: &str, uid: &str| {
+        Some(vec![OwnerReference {
+            kind: kind.to_owned(),
+            uid: uid.to_owned(),
+            ..OwnerReference::default()
+        }])
+    };
+    let spec = ClusterUpgradeSpec {
+        budget: Some(Budget {
+            max_unavailable: Some(IntOrString::String("50%".to_owned())),
+            ..Budget::default()
+        }),
+        ..ClusterUpgradeSpec::default()
+    };
+    let upgrade = ClusterUpgrade::new("up", spec);
+    let upgrade = store.create_custom(Writer::Person, "create", upgrade).unwrap();
+    let mut group = WorkersKubeadmUpgrade::new("up-workers", WorkersKubeadmUpgradeSpec::default());
+    group.metadata.owner_references = owner("ClusterUpgrade", upgrade.uid());
+    let group = store.create_custom(Writer::Operator(0), "create", group).unwrap();
+    let mut slots = Vec::new();
+    for name in ["w-1", "w-2"] {
+        let mut holder = upgrade_of(name, name, "v1.36.3");
+        holder.metadata.owner_references = owner("WorkersKubeadmUpgrade", group.uid());
+        holder.spec.desired = DesiredNodeState::Upgraded;
+        let holder = store.create_custom(Writer::Operator(0), "create", holder).unwrap();
+        slots.push(slot_of(&holder));
+    }
+    let leave = |store: &mut Store| store.remove::<Node>(Writer::Person, &NodeName::from("w-4"));
+    let mut seen = store.revision();
+    if leaves != Leaves::Later {
+        assert!(leave(&mut store));
+    }
+    if leaves == Leaves::Seen {
+        seen = store.revision();
+    }
+    let status = ClusterUpgradeStatus {
+        slots,
+        ..ClusterUpgradeStatus::default()
+    };
+    let key = upgrade.key();
+    store
+        .update_status::<ClusterUpgrade>(Writer::Operator(0), "write-upgrade-status", &Meant::named(&key), status)
+        .unwrap();
+    for name in ["w-1", "w-2"] {
+        if leaves == Leaves::Later && name == "w-2" {
+            assert!(leave(&mut store));
+        }
+        let name = NodeName::from(name);
+        store
+            .update::<Node>(Writer::Operator(0), "cordon", &Meant::named(&name), |node| {
+                node.unschedulable = true;
+            })
+            .unwrap();
+    }
+    judged(&mut store, seen)
+}
+
+#[test]
+fn a_share_is_one_of_the_workers_that_were_seen_when_slots_were_given() {
+    assert_eq!(half_of_four(Leaves::Later), None);
+    assert_eq!(half_of_four(Leaves::NotSeen), None);
+    assert_eq!(half_of_four(Leaves::Seen).map(|broken| broken.rule), Some(1));
 }
