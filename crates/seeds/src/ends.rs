@@ -153,7 +153,9 @@ fn undone(world: &World, machine: &super::machine::Machine) -> bool {
 }
 
 /// A node that joined after the upgrade had ended is none of its business, nor is one of the last moment: who joined since the upgrade last
-/// said something may not have been seen by anyone, and whoever looks once more only moves that moment.
+/// said something may not have been seen by anyone, and whoever looks once more only moves that moment. Nor is one that came in nobody's
+/// place and after the newest that whoever ended the upgrade knew of any node: nothing told of it, and a watch that has nothing to tell
+/// looks like one that is silent.
 fn joined_before_end(world: &World, upgrade: &ClusterUpgrade, machine: &super::machine::Machine) -> bool {
     let key = upgrade.key();
     let told = world.store.upgrades.changes().iter().rev();
@@ -164,8 +166,14 @@ fn joined_before_end(world: &World, upgrade: &ClusterUpgrade, machine: &super::m
         let uid = |node: &Option<Arc<Node>>| node.as_ref().map(|node| node.uid.clone());
         change.key == machine.name && uid(&change.before) != uid(&change.after)
     });
+    let mut of_name = world.store.nodes.changes().iter();
+    let first = of_name.find(|change| change.key == machine.name);
     match (before_end, born) {
-        (Some(before_end), Some(born)) => born.revision < before_end.revision,
+        (Some(before_end), Some(born)) => {
+            let in_a_place = first.is_some_and(|first| first.revision < born.revision);
+            let known = in_a_place || born.revision < world.rules.nodes_known_at_end(&key);
+            known && born.revision < before_end.revision
+        }
         _ => true,
     }
 }

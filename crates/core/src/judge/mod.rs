@@ -39,6 +39,8 @@ pub use undoing::undo_refused;
 
 /// How soon a view that is behind is looked at again.
 const UNTIL_SEEN: SignedDuration = SignedDuration::from_secs(5);
+/// How soon it is looked whether a watch has told of an own write that was answered: that wakes nobody, and comes at once as a rule.
+const UNTIL_HEARD: SignedDuration = SignedDuration::from_millis(200);
 /// How often the preflight looks again at what no watch of the judge reports.
 const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(30);
 
@@ -350,6 +352,9 @@ impl Turn<'_> {
         let Some(stage) = stages.first().cloned() else {
             if !self.status.slots.is_empty() {
                 return;
+            }
+            if self.nodes_are_behind() {
+                return self.wake(self.now + UNTIL_HEARD);
             }
             if let Some(closed) = self.looks_once_more() {
                 self.wake(self.now + UNTIL_SEEN);

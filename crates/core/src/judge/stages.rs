@@ -69,6 +69,13 @@ impl Turn<'_> {
         (!said || !looked).then_some(closed)
     }
 
+    /// Whether a node is known in a newer state than its watch has told of: by the answer to an own write, as a rule the one that
+    /// gave the last node back. Who joined before that write is not seen yet, and will be, at the latest with the write itself.
+    pub(super) fn nodes_are_behind(&self) -> bool {
+        let mut nodes = self.view.nodes.values();
+        nodes.any(|node| node.revision > self.view.nodes_as_of)
+    }
+
     /// Whether a machine is seen, and nobody who saw more has seen it leave.
     fn is_there(&self, machine: &ObjectRef) -> bool {
         let uid = machine.uid.as_deref().unwrap_or_default();

@@ -82,8 +82,13 @@ impl World {
     }
 
     fn seen(&self, index: usize) -> Seen {
-        let cursors = &self.operators[index].cursors;
-        let mut seen = Seen::default();
+        let operator = &self.operators[index];
+        let cursors = &operator.cursors;
+        let newest = operator.view.nodes.values().map(|node| node.revision.0).max();
+        let mut seen = Seen {
+            newest_node: newest.unwrap_or_default(),
+            ..Seen::default()
+        };
         for kind in KindName::ALL {
             seen.revisions[kind.index()] = feed::revision_at(&self.store, kind, cursors[kind.index()]);
         }

@@ -28,6 +28,9 @@ impl Rules {
             .map(|slot| (slot.node.clone(), slot.node_uid.clone(), slot.attempt))
             .collect();
         memory.ended = matches!(status.phase, Some(Phase::Succeeded | Phase::Failed | Phase::Aborted));
+        if memory.ended && !before.ended {
+            memory.ended_knowing = self.doing.as_ref().map_or(u64::MAX, |doing| doing.seen.newest_node);
+        }
         let granted: Vec<_> = status
             .slots
             .iter()
@@ -206,6 +209,7 @@ fn remember(upgrade: &ClusterUpgrade, before: &UpgradeMemory, revision: u64) -> 
         slots: before.slots.clone(),
         among: before.among,
         ended: before.ended,
+        ended_knowing: before.ended_knowing,
         gates: spec.gates.iter().map(|gate| gate.name.clone()).collect(),
     }
 }

@@ -24,6 +24,8 @@ use super::time::Millis;
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     pub revisions: [u64; KindName::ALL.len()],
+    /// The newest state of any node it knew, also by the answer to a write of its own that its watch had not told of yet.
+    pub newest_node: u64,
 }
 
 impl Seen {
@@ -84,6 +86,8 @@ struct UpgradeMemory {
     /// How many workers there were, as far as was known, when one of them last got a slot: what the budget was a share of.
     among: usize,
     ended: bool,
+    /// The newest state of a node that was known to whoever ended it.
+    ended_knowing: u64,
     gates: Vec<String>,
 }
 
@@ -158,6 +162,12 @@ impl Rules {
                 _ => None,
             },
         });
+    }
+
+    /// The newest state of a node that whoever ended an upgrade knew when that was decided.
+    pub fn nodes_known_at_end(&self, upgrade: &Key) -> u64 {
+        let memory = self.upgrades.get(upgrade);
+        memory.map_or(u64::MAX, |memory| memory.ended_knowing)
     }
 
     /// Something was written.

@@ -80,6 +80,7 @@ fn judged(store: &mut Store, seen: u64) -> Option<Broken> {
             target: None,
             seen: Seen {
                 revisions: [seen; KindName::ALL.len()],
+                newest_node: seen,
             },
             override_of: None,
         }),

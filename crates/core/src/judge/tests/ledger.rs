@@ -438,6 +438,39 @@ fn an_upgrade_does_not_end_on_a_view_in_which_a_machine_that_left_is_still_there
     assert!(ends(&table.decide(&subject)));
 }
 
+/// The answer to the write that gave the last node back is there before the watch tells of it, and of a machine that joined
+/// just before.
+#[test]
+fn an_upgrade_does_not_end_while_the_watch_of_nodes_is_behind_an_own_write() {
+    let (mut table, key) = table(1, 1, spec());
+    table.stage_all();
+    table.becomes("cp-1", NodeState::Succeeded, None);
+    table.stage_all();
+    let joined = crate::view::Node {
+        name: crate::view::NodeName::from("worker-2"),
+        uid: crate::view::Uid::from("worker-2-uid"),
+        ..(*table.view().nodes["worker-1"]).clone()
+    };
+    let behind = table.view().nodes_as_of;
+    table.becomes("worker-1", NodeState::Succeeded, None);
+    let answered = table.view().nodes_as_of;
+    table.cluster.node("worker-1", |node| node.revision = answered);
+    let subject = Subject::Upgrade(key.clone());
+    for _ in 0..3 {
+        table.cluster.view.nodes_as_of = behind;
+        let decision = table.decide(&subject);
+        let again = decision.again.is_some_and(|again| again > table.now);
+        assert!(!ends(&decision) && again, "{decision:?}");
+        table.carry_out(&decision);
+    }
+    // Nothing was written to a node since: that the upgrade itself was must not keep it waiting.
+    table.cluster.view.nodes_as_of = answered;
+    assert!(ends(&table.decide(&subject)), "nobody has joined");
+    table.cluster.view.nodes.insert(joined.name.clone(), joined.into());
+    assert_eq!(table.run(&key).concat(), ["worker-2"]);
+    assert_eq!(table.phase(&key), Phase::Succeeded);
+}
+
 /// The pods of a control plane come by another watch than its upgrades: the group of the next hop had looked, and nothing woke it.
 #[test]
 fn the_next_hop_is_looked_for_again_where_the_api_server_was_not_seen_at_the_last() {
