@@ -3,15 +3,11 @@
 
 use afloat_api::annotations;
 use afloat_api::harvester::{HarvesterNodeState, NodePause, PauseMapValue};
-use jiff::SignedDuration;
 
 use super::action::{HciAction, NodeMark};
 use super::config::{self, PAUSES_APPLIED, PauseMap};
 use super::turn::Turn;
-use crate::view::Node;
-
-/// How soon it is looked again whether nodes were seen since.
-const UNTIL_SEEN: SignedDuration = SignedDuration::from_secs(5);
+use crate::view::{Node, UNTIL_SEEN};
 
 /// The map an upgrade starts with: the person's own, or what the setting says.
 pub fn initial(turn: &Turn<'_>, pause: &NodePause) -> PauseMap {
@@ -69,8 +65,7 @@ pub fn carry_over(turn: &mut Turn<'_>) -> bool {
 }
 
 /// Whether nodes were seen since the Upgrade was last written: before that, an annotation that is missing may only not have
-/// been read yet. Whoever finds that it was not looks again: the news of nodes that brings certainty may be one that changes nothing (a
-/// heartbeat), and wakes nobody.
+/// been read yet. Whoever finds that they were not looks again.
 fn seen_since(turn: &Turn<'_>) -> bool {
     turn.view.nodes_as_of >= turn.target.revision
 }

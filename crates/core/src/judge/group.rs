@@ -9,7 +9,6 @@ use afloat_api::kubeadm::DesiredNodeState;
 use afloat_api::{ClusterUpgrade, ConditionType, GroupUpgradeStatus, NodeRole, NodeState, Reason};
 use jiff::Timestamp;
 
-use super::UNTIL_SEEN;
 use super::children::{self, NodeOrder};
 use super::roster::{Group, Members, Roster};
 use super::slots::Granting;
@@ -18,7 +17,7 @@ use crate::objects::{Standing, earlier_hop_is_open, set_condition, target_of};
 use crate::plan::{self, Stage, StageKind};
 use crate::settings::{Settings, Staging, upgrade_of};
 use crate::version::KubernetesVersion;
-use crate::view::{Key, Node, View};
+use crate::view::{Key, Node, UNTIL_SEEN, View};
 
 /// One group's turn.
 pub(super) struct Turn<'a> {

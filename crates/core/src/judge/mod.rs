@@ -5,6 +5,7 @@ mod children;
 mod estimate;
 mod group;
 mod groups;
+mod lock;
 mod report;
 mod roster;
 mod slots;
@@ -17,19 +18,18 @@ mod wishes;
 use std::sync::Arc;
 
 use afloat_api::clusterupgrade::Phase;
-use afloat_api::{ClusterUpgrade, ClusterUpgradeStatus, ObjectRef, Reason, names};
+use afloat_api::{ClusterUpgrade, ClusterUpgradeStatus, Reason, names};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::action::{Action, Decision, Event, EventObject};
 use crate::gates::{self, Closed};
-use crate::hci;
 use crate::objects::target_of;
 use crate::plan::{self, Stage, StageKind};
 use crate::preflight;
 use crate::settings::Settings;
 use crate::version::KubernetesVersion;
-use crate::view::{Key, NodeName, Target, Uid, View};
+use crate::view::{Key, NodeName, Target, UNTIL_SEEN, Uid, View};
 use crate::window::{self, WindowState};
 
 pub(crate) use group::stages_by_turns;
@@ -37,8 +37,6 @@ use roster::Roster;
 use slots::Granting;
 pub use undoing::undo_refused;
 
-/// How soon a view that is behind is looked at again.
-const UNTIL_SEEN: SignedDuration = SignedDuration::from_secs(5);
 /// How soon it is looked whether a watch has told of an own write that was answered: that wakes nobody, and comes at once as a rule.
 const UNTIL_HEARD: SignedDuration = SignedDuration::from_millis(200);
 /// How often the preflight looks again at what no watch of the judge reports.
@@ -191,30 +189,6 @@ impl Turn<'_> {
         }
     }
 
-    /// One upgrade of a cluster at a time: takes the lock where it is free, and says who has it where it is not.
-    fn lock(&mut self) -> Result<(), Box<Closed>> {
-        match &self.view.lock {
-            Some(lock) if lock.holder == self.uid => {}
-            Some(lock) => return Err(Box::new(self.other_upgrade(&lock.holder))),
-            None if self
-                .before
-                .iter()
-                .any(|action| matches!(action, Action::TakeLock { .. })) => {}
-            None => {
-                // Checked only here: an upgrade that has the lock is the one that others wait for.
-                if let Some(closed) = self.harvesters_upgrade() {
-                    return Err(Box::new(closed));
-                }
-                self.before.push(Action::TakeLock {
-                    namespace: Arc::clone(&self.view.home),
-                    holder: self.uid.clone(),
-                    upgrade: Arc::clone(&self.key.name),
-                });
-            }
-        }
-        Ok(())
-    }
-
     fn release_slots(&mut self) {
         self.status.slots = slots::still_held(self.view, &self.roster, &self.status.slots, self.target.revision);
     }
@@ -270,54 +244,6 @@ impl Turn<'_> {
             .control_plane_nodes()
             .filter_map(|node| plan::api_server_version(self.view, node))
             .min()
-    }
-
-    fn other_upgrade(&self, holder: &Uid) -> Closed {
-        let other = self
-            .view
-            .upgrades
-            .values()
-            .find(|other| other.metadata.uid.as_deref() == Some(holder.as_str()));
-        let namespace = &self.view.home;
-        let (message, name) = match other {
-            Some(other) => {
-                let name = other.metadata.name.clone().unwrap_or_default();
-                (
-                    format!("clusterupgrade/{name} is under way; it ends by itself, or: afloat abort {name}"),
-                    name,
-                )
-            }
-            None => (
-                format!(
-                    "the lock is held by an upgrade that is not there any more: kubectl -n {namespace} delete lease {}",
-                    names::LOCK
-                ),
-                names::LOCK.to_owned(),
-            ),
-        };
-        Closed {
-            reason: Reason::WaitingForOtherUpgrade,
-            message,
-            blocked_by: Some(ObjectRef {
-                kind: "ClusterUpgrade".to_owned(),
-                namespace: Some(namespace.to_string()),
-                name,
-                ..ObjectRef::default()
-            }),
-            until: None,
-        }
-    }
-
-    /// One judge a cluster: where an Upgrade of Harvester is under way, Rancher says whose turn it is.
-    fn harvesters_upgrade(&self) -> Option<Closed> {
-        let mut upgrades = self.view.hci.upgrades.iter();
-        let (key, how) = upgrades.find_map(|(key, upgrade)| Some((key, hci::preflight::busy(upgrade)?)))?;
-        Some(Closed {
-            reason: Reason::WaitingForOtherUpgrade,
-            message: format!("upgrade/{} of Harvester {how}: afloat status {}", key.name, key.name),
-            blocked_by: Some(hci::preflight::object("Upgrade", key)),
-            until: None,
-        })
     }
 
     /// The upgrade as a whole waits.

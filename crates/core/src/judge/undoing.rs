@@ -8,12 +8,12 @@ use afloat_api::kubeadm::DesiredNodeState;
 use afloat_api::labels;
 use afloat_api::{NodeKubeadmUpgrade, NodeRole, NodeState};
 
-use super::{Turn, UNTIL_SEEN, slots};
+use super::{Turn, slots};
 use crate::gates;
 use crate::objects::Standing;
 use crate::settings::Settings;
 use crate::version::KubernetesVersion;
-use crate::view::{Node, NodeName, View, Wish};
+use crate::view::{Node, NodeName, UNTIL_SEEN, View, Wish};
 
 /// A control plane can be undone until the first worker has started: its kubelets would be newer than the API server. The first one
 /// goes back after the others.

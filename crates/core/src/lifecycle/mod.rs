@@ -25,7 +25,7 @@ use afloat_api::{NodeKubeadmUpgrade, NodeState, Reason};
 use jiff::Timestamp;
 
 use crate::action::{Action, Decision};
-use crate::objects::target_of;
+use crate::objects::{Standing, target_of};
 use crate::view::{Key, Node, View};
 use turn::Turn;
 
@@ -125,13 +125,9 @@ fn without_node(turn: &mut Turn<'_>) {
         return release(turn);
     }
     turn.remove_all_pods();
-    // What was to be undone never will be, and whoever keeps a place free for it has to hear of that.
-    let settled = match turn.state() {
-        NodeState::Succeeded => turn.upgrade.spec.desired != DesiredNodeState::RolledBack,
-        state => state == NodeState::RolledBack,
-    };
+    // One that was to be undone has not ended, and never will: whoever keeps a place free for it has to hear of that.
     let asked_again = turn.attempt() < turn.upgrade.spec.attempt;
-    if (settled || turn.failed_for_good()) && !asked_again {
+    if Standing::of(turn.upgrade).ended() && !asked_again {
         return;
     }
     turn.status.attempt = Some(turn.upgrade.spec.attempt);

@@ -12,10 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use crate::action::{Action, Decision, Event, EventObject};
 use crate::objects::{Standing, revision_of, target_of};
 use crate::settings::{self, NodeSettings};
-use crate::view::{Node, Pod, Uid, View};
-
-/// How soon a view that is behind is looked at again.
-const UNTIL_SEEN: SignedDuration = SignedDuration::from_secs(5);
+use crate::view::{Node, Pod, UNTIL_SEEN, Uid, View};
 
 /// Room for the states of several attempts; the CRD allows no more.
 const HISTORY: usize = 32;

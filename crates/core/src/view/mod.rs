@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use afloat_api::{ClusterUpgrade, ControlPlaneKubeadmUpgrade, NodeKubeadmUpgrade, WorkersKubeadmUpgrade};
+use jiff::SignedDuration;
 
 pub use ids::{Key, NodeName, Revision, Target, Uid};
 pub use node::{ControlPlaneHealth, EtcdMember, Health, Node, Ready, Wish};
@@ -20,6 +21,9 @@ pub use scheduling::{
     Toleration,
 };
 pub use workload::{GateState, PodBudget, Workload, WorkloadKind};
+
+/// How soon a view that is behind is looked at again: the news that brings it up to date may change nothing else, and wakes nobody then.
+pub const UNTIL_SEEN: SignedDuration = SignedDuration::from_secs(5);
 
 /// A cluster at some moment; different kinds may be of different moments, as caches are.
 #[derive(Clone, Debug, Default)]

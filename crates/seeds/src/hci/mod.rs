@@ -22,6 +22,7 @@ mod tasks;
 #[cfg(test)]
 mod tests;
 mod trace;
+mod trouble;
 mod world;
 
 pub use bugs::Bug;

@@ -15,7 +15,7 @@ use super::operator::{Replica, ReplicaEvent};
 use super::rules::Rules;
 use super::store::{Note, Shelf, Store};
 use super::tasks::{Task, TaskEvent};
-use crate::faults::{Fault, Plan, TimedFault};
+use crate::faults::{Fault, Plan};
 use crate::queue::Queue;
 use crate::store::{KindName, Meant, Writer};
 use crate::time::{MINUTE, Millis, SECOND, clock};
@@ -487,41 +487,6 @@ impl World {
         let calm_at = self.plan.calm_at;
         self.queue.push(calm_at, Event::Calm);
         self.start_replicas();
-    }
-
-    fn fault(&mut self, index: usize) {
-        let Some((_, Fault::At(_, fault))) = self.plan.faults.get(index).cloned() else {
-            return;
-        };
-        if self.calm {
-            return;
-        }
-        if self.trace.is_some() {
-            let named = |kind| Shelf::all().nth(kind).map_or("", Shelf::word).to_owned();
-            let told = fault.told(named);
-            self.say(&format!("fault          {told}"));
-        }
-        match fault {
-            TimedFault::Crash { back } => self.crash_replica(0, back),
-            TimedFault::WatchDrop(kind, time) => self.hold_watches(kind, time),
-            TimedFault::TaskKill => self.kill_tasks(|_| true),
-            TimedFault::MigrationFails => self.failing_migrations += 1,
-            TimedFault::RancherAway(time) => self.restart_rancher(time),
-            // Faults of other clusters.
-            TimedFault::EngineKill(_)
-            | TimedFault::PowerLoss(..)
-            | TimedFault::KubeadmFails(_)
-            | TimedFault::PullFails(_) => {}
-        }
-    }
-
-    fn becomes_calm(&mut self) {
-        self.calm = true;
-        self.say("calm");
-        self.plan.lag = self.plan.lag.min(200);
-        self.plan.latency = self.plan.latency.min(20);
-        self.failing_migrations = 0;
-        self.calm_replicas();
     }
 
     /// How late what was written is seen by whoever watches.
