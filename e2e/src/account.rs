@@ -162,17 +162,7 @@ fn marks(
     journal: &str,
     ready: Option<Timestamp>,
 ) -> Vec<(Timestamp, String)> {
-    let mut marks: Vec<(Timestamp, String)> = history
-        .iter()
-        .map(|(state, at)| {
-            let what = match state.as_str() {
-                "Draining" => DRAIN,
-                "Verifying" => READY,
-                _ => "the pod of the steps starts",
-            };
-            (*at, what.to_owned())
-        })
-        .collect();
+    let mut marks = Vec::new();
     let written = written(journal);
     for step in status["steps"].as_array().into_iter().flatten() {
         let name = text(step, "/name");
@@ -185,9 +175,22 @@ fn marks(
             marks.push((ended, "from one step to the next".to_owned()));
         }
     }
-    let verifying = history.iter().find(|(state, _)| state == "Verifying");
-    if let Some((ready, (_, verifying))) = ready.zip(verifying) {
-        marks.push((ready.max(*verifying), "the end is seen and written down".to_owned()));
+    // The same fractions: the work of that second has ended before it is verified.
+    let work: Vec<Timestamp> = marks.iter().map(|(at, _)| *at).collect();
+    let after_work = |at: Timestamp| {
+        let within = |work: &&Timestamp| **work >= at && seconds(at, **work) < 1.0;
+        work.iter().filter(within).max().copied().unwrap_or(at)
+    };
+    for (state, at) in history {
+        let (at, what) = match state.as_str() {
+            "Draining" => (*at, DRAIN),
+            "Verifying" => (after_work(*at), READY),
+            _ => (*at, "the pod of the steps starts"),
+        };
+        marks.push((at, what.to_owned()));
+        if let Some(ready) = ready.filter(|_| state == "Verifying") {
+            marks.push((ready.max(at), "the end is seen and written down".to_owned()));
+        }
     }
     marks.sort_by_key(|(at, _)| *at);
     marks
@@ -343,6 +346,27 @@ mod tests {
             ..Account::default()
         };
         assert!(table.to_string().contains("overhead of w-1: from one step"), "{table}");
+    }
+
+    #[test]
+    fn the_wait_for_ready_parts_is_no_overhead_where_the_last_step_ended_within_its_second() {
+        let upgrade = json!({
+            "spec": {"node": {"name": "cp-2"}},
+            "status": {
+                "state": "Succeeded", "attempt": 1,
+                "history": [
+                    {"state": "Draining", "at": "2026-01-02T03:04:05Z", "attempt": 1},
+                    {"state": "Verifying", "at": "2026-01-02T03:04:10Z", "attempt": 1},
+                    {"state": "Succeeded", "at": "2026-01-02T03:04:25Z", "attempt": 1},
+                ],
+                "steps": [{"name": "come-back", "state": "Succeeded",
+                    "startedAt": "2026-01-02T03:04:05Z", "finishedAt": "2026-01-02T03:04:10Z"}],
+            },
+        });
+        let journal = "0123456789abcdef {\"is\":\"intent\",\"step\":\"come-back\",\"what\":\"takes connections\",\"at\":\"2026-01-02T03:04:10.4Z\"}\n";
+        let account = NodeAccount::of(&upgrade, journal, Some("2026-01-02T03:04:24Z".parse().unwrap()));
+        assert!((account.seconds(Filling::Ready) - 13.6).abs() < 0.01, "{account:?}");
+        assert!((account.seconds(Filling::Overhead) - 1.0).abs() < 0.01, "{account:?}");
     }
 
     #[test]

@@ -133,7 +133,11 @@ impl Place {
         let mut watches = JoinSet::new();
         let mut targets = self.fresh_targets();
         let mut ticks = tokio::time::interval(self.every);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        // A prober that came too late asks no more often for that; a load is made up for, or machines that are busy would have less of it.
+        ticks.set_missed_tick_behavior(match self.origin {
+            Origin::Load { .. } => MissedTickBehavior::Burst,
+            _ => MissedTickBehavior::Skip,
+        });
         let mut under_way = JoinSet::new();
         let mut here: Option<(PathBuf, PathBuf)> = None;
         while !self.stop.load(Ordering::Relaxed) {

@@ -20,15 +20,14 @@ impl Turn<'_> {
                 continue;
             };
             let holds = slots.iter().any(|slot| slot.undoing && standing.holds(slot));
-            // A slot to undo it is the wish on record: it stands also when the Node no longer shows it.
+            let heard = node.wish.filter(|_| is_latest(self.view, standing));
+            // A slot to undo it is the wish on record: it stands also when the Node no longer shows it, and when the object of the next hop
+            // was made meanwhile and has heard it too.
             let recorded = (holds && standing.succeeded()).then_some(Wish::Rollback);
-            let Some(wish) = node.wish.or(recorded) else { continue };
-            if !is_latest(self.view, standing) {
-                continue;
-            }
-            match wish {
-                Wish::Defer => self.defer(standing, node),
-                Wish::Rollback => self.roll_back(standing, node, holds),
+            match heard.or(recorded) {
+                Some(Wish::Defer) => self.defer(standing, node),
+                Some(Wish::Rollback) => self.roll_back(standing, node, holds, heard.is_some()),
+                None => {}
             }
         }
     }
@@ -48,11 +47,12 @@ impl Turn<'_> {
         self.decision.actions.push(Action::ClearWish { node: node.target() });
     }
 
-    /// Undoing is a disruption: it waits for its slot, and for a control plane it ends with the first worker.
-    fn roll_back(&mut self, standing: Standing<'_>, node: &Node, holds: bool) {
+    /// Undoing is a disruption: it waits for its slot, and for a control plane it ends with the first worker. The wish goes from the Node
+    /// where it was heard there.
+    fn roll_back(&mut self, standing: Standing<'_>, node: &Node, holds: bool, heard: bool) {
         let attempt = standing.upgrade.spec.attempt;
         if let Some(why) = undo_refused(self.view, standing) {
-            if node.wish.is_some() {
+            if heard {
                 self.tell(node, &why);
             }
         } else if standing.desired() != DesiredNodeState::RolledBack {
@@ -66,7 +66,7 @@ impl Turn<'_> {
                 Some(Reason::RolledBack),
             );
         }
-        if node.wish.is_some() {
+        if heard {
             self.decision.actions.push(Action::ClearWish { node: node.target() });
         }
     }

@@ -12,6 +12,7 @@ use crate::real::https::{self, Request, Trust, ask};
 use crate::real::manifests::{first_url, flag, host_and_port};
 use crate::real::units::refused;
 use crate::real::{files, wrong_file};
+use crate::steps::stand_aside::CAUGHT_UP;
 
 /// Certificates to speak to etcd with, the one made for health checks first.
 const CERTIFICATES: [&str; 2] = ["healthcheck-client", "server"];
@@ -42,6 +43,16 @@ impl Status {
 
     fn leads(&self) -> bool {
         self.is_healthy() && self.leader == self.header.member_id
+    }
+
+    /// Entries it has to apply until it is where the leader was.
+    fn behind(&self, index: u64) -> u64 {
+        index.saturating_sub(number(&self.raft_applied_index))
+    }
+
+    /// To be compared: 3.6.10 is newer than 3.6.9.
+    fn release(&self) -> Vec<u64> {
+        self.version.split('.').map(number).collect()
     }
 }
 
@@ -166,7 +177,7 @@ impl Gateway {
         members.iter().filter(move |member| !own(member))
     }
 
-    /// Gives leadership to the healthiest of the others, if this member has it.
+    /// Gives leadership to another member, if this one has it.
     pub fn hand_over(&self) -> Answer<()> {
         let failed = |error: io::Error| refused("hand over", "etcd's leadership", error.to_string());
         let own: Status = self
@@ -178,32 +189,30 @@ impl Gateway {
         let members: Members = self
             .post(&self.host, self.port, "/v3/cluster/member/list", "{}")
             .map_err(failed)?;
-        let index = number(&own.raft_index);
-        let others = members
-            .members
-            .iter()
-            .filter(|member| member.id != own.header.member_id);
-        let peers = others.map(|member| (self.peer(member, index).0, member));
-        let best = peers
-            .filter(|(peer, _)| peer.healthy)
-            .min_by_key(|(peer, _)| peer.behind);
-        let Some((_, member)) = best else {
+        let others = members.members.iter();
+        let others = others.filter(|member| member.id != own.header.member_id);
+        let asked = others.filter_map(|member| Some((member, self.status_of(member)?)));
+        let Some(heir) = heir(number(&own.raft_index), asked) else {
             return Err(refused(
                 "hand over",
                 "etcd's leadership",
                 "no other member is healthy".to_owned(),
             ));
         };
-        let body = format!("{{\"targetID\":\"{}\"}}", member.id);
+        let body = format!("{{\"targetID\":\"{}\"}}", heir.id);
         let moved = self.post::<serde_json::Value>(&self.host, self.port, "/v3/maintenance/transfer-leadership", &body);
         moved.map(|_| ()).map_err(failed)
     }
 
+    fn status_of(&self, member: &Member) -> Option<Status> {
+        of_member(member, |host, port| {
+            self.post(host, port, "/v3/maintenance/status", "{}")
+        })
+    }
+
     /// How another member is, and how far.
     fn peer(&self, member: &Member, index: u64) -> (EtcdPeer, u64) {
-        let status = of_member(member, |host, port| {
-            self.post::<Status>(host, port, "/v3/maintenance/status", "{}")
-        });
+        let status = self.status_of(member);
         let reached = status.as_ref().map_or(0, |status| number(&status.raft_index));
         let peer = EtcdPeer {
             name: if member.name.is_empty() {
@@ -212,7 +221,7 @@ impl Gateway {
                 member.name.clone()
             },
             healthy: status.as_ref().is_some_and(Status::is_healthy),
-            behind: status.map_or(0, |status| index.saturating_sub(number(&status.raft_applied_index))),
+            behind: status.map_or(0, |status| status.behind(index)),
         };
         (peer, reached)
     }
@@ -278,6 +287,21 @@ impl Gateway {
     }
 }
 
+/// Who is to lead next. A write that a follower hands on while leadership moves is dropped, and the follower is not told: it waits for
+/// seconds and fails. So leadership moves seldom: to a member that is newer already, else to the one whose turn comes last, as control planes
+/// go by name. One that has to catch up first is taken only where all have to: it makes that moment longer.
+fn heir<'a>(index: u64, others: impl Iterator<Item = (&'a Member, Status)>) -> Option<&'a Member> {
+    let healthy = others.filter(|(_, status)| status.is_healthy());
+    let best = healthy.max_by(|(one, status), (other, its)| {
+        let late = |status: &Status| status.behind(index).saturating_sub(CAUGHT_UP);
+        let later = late(its).cmp(&late(status));
+        later
+            .then_with(|| status.release().cmp(&its.release()))
+            .then_with(|| one.name.cmp(&other.name))
+    });
+    best.map(|(member, _)| member)
+}
+
 /// The first answer that one of a member's addresses gives.
 pub(super) fn of_member<T>(member: &Member, ask: impl Fn(&str, u16) -> io::Result<T>) -> Option<T> {
     let places = member.client_urls.iter().filter_map(|url| host_and_port(url));
@@ -319,6 +343,41 @@ mod tests {
         let lost: Status =
             serde_json::from_str(r#"{"header":{"member_id":"77"},"errors":["etcdserver: no leader"]}"#).unwrap();
         assert!(!lost.is_healthy() && !lost.leads());
+    }
+
+    #[test]
+    fn leadership_goes_to_who_keeps_it_longest() {
+        let member = |name: &str| Member {
+            name: name.to_owned(),
+            ..Member::default()
+        };
+        let status = |version: &str, applied: u64| Status {
+            version: version.to_owned(),
+            leader: "1".to_owned(),
+            raft_applied_index: applied.to_string(),
+            ..Status::default()
+        };
+        let goes_to = |others: [(&str, Status); 2]| {
+            let members = others.map(|(name, status)| (member(name), status));
+            let heir = heir(5000, members.iter().map(|(member, status)| (member, status.clone())));
+            heir.map_or_else(String::new, |member| member.name.clone())
+        };
+        let same = || status("3.6.9", 5000);
+        assert_eq!(goes_to([("cp-3", same()), ("cp-2", same())]), "cp-3", "goes last");
+        assert_eq!(goes_to([("cp-2", same()), ("cp-3", same())]), "cp-3", "goes last");
+        assert_eq!(
+            goes_to([("cp-1", status("3.6.10", 4990)), ("cp-3", same())]),
+            "cp-1",
+            "is done"
+        );
+        assert_eq!(
+            goes_to([("cp-1", status("3.6.10", 0)), ("cp-3", same())]),
+            "cp-3",
+            "the newer one is far behind"
+        );
+        let lost = || Status::default();
+        assert_eq!(goes_to([("cp-2", same()), ("cp-3", lost())]), "cp-2");
+        assert_eq!(goes_to([("cp-2", lost()), ("cp-3", lost())]), "");
     }
 
     #[test]

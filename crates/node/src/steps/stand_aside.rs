@@ -9,7 +9,7 @@ use crate::instruction::{Context, Ran, Waiting};
 use crate::paths;
 
 /// Entries a member may be behind and still count as caught up.
-pub(super) const CAUGHT_UP: u64 = 100;
+pub(crate) const CAUGHT_UP: u64 = 100;
 /// The forwarding outlives the dead man's switch by this: what is undone must not be open to clients.
 const MARGIN_SECONDS: u32 = 120;
 

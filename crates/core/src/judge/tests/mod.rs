@@ -11,7 +11,7 @@ use afloat_api::clusterupgrade::{
     Budget, Bundle, NodeUpgradeMode, NodeUpgradeOption, NodeUpgradeStrategy, Phase, WorkersOption,
 };
 use afloat_api::kubeadm::DesiredNodeState;
-use afloat_api::{ClusterUpgradeSpec, NodeState, Reason};
+use afloat_api::{ClusterUpgradeSpec, NodeKubeadmUpgrade, NodeState, Reason};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 

@@ -1,5 +1,7 @@
 //! What a person asks for a node afterwards, or in between: undoing and putting off.
 
+use std::sync::Arc;
+
 use afloat_api::clusterupgrade::Gate;
 
 use super::*;
@@ -238,4 +240,28 @@ fn the_slot_of_an_undoing_outlives_the_wish_and_is_enough_to_tell_the_node() {
     table.becomes("worker-1", NodeState::RolledBack, None);
     table.settle();
     assert!(table.slots(&key).is_empty());
+}
+
+#[test]
+fn a_node_that_has_the_slot_to_be_undone_is_told_also_when_its_next_hop_has_heard_the_wish() {
+    let (mut table, key) = table(1, 2, spec());
+    table.run(&key);
+    table.wish("worker-1", Wish::Rollback);
+    let decision = table.decide(&Subject::Upgrade(key.clone()));
+    table.carry_out(&decision);
+    let (holder, told) = table.view().node_upgrades_of("worker-1").next().unwrap();
+    let (holder, mut next) = (holder.clone(), NodeKubeadmUpgrade::clone(told));
+    // Made by a group of the next hop while the slot was given.
+    next.metadata.name = Some("worker-1-next".to_owned());
+    next.metadata.uid = Some("next".to_owned());
+    next.metadata.creation_timestamp = Some(Time(table.now));
+    next.metadata.owner_references = None;
+    next.spec.desired = DesiredNodeState::RolledBack;
+    next.status.as_mut().unwrap().state = Some(NodeState::RolledBack);
+    let beside = Key::new(&holder.namespace, "worker-1-next");
+    table.cluster.view.put_node_upgrade(beside, Arc::new(next));
+    table.cluster.node("worker-1", |node| node.wish = None);
+    table.settle();
+    let undone = table.view().node_upgrade(&holder).unwrap();
+    assert_eq!(undone.spec.desired, DesiredNodeState::RolledBack);
 }
