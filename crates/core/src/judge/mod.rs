@@ -292,12 +292,27 @@ impl Turn<'_> {
         if let Some(message) = self.skew_stops(&stage) {
             return self.end(Phase::Failed, Reason::VersionSkew, &message);
         }
+        // Bringing files keeps disks busy, and etcd waits for the disks of its members: not while one of these is away.
+        if stage.kind == StageKind::ControlPlane && self.is_in_hop_before(&stage) {
+            return;
+        }
         self.ensure_groups(&stage, settings);
         // Staging needs no slot and runs ahead, also on the workers that come after the first control planes.
         if let Some(next) = stages.iter().find(|stage| stage.kind == StageKind::Workers) {
             self.ensure_groups(next, settings);
         }
-        if self.phase() == Phase::Prepare && settings.staging.ahead && !self.prepared(&stages) {
+        if settings.staging.ahead && !self.prepared(&stages) {
+            if self.phase() != Phase::Prepare && self.status.slots.is_empty() {
+                self.hold_all(Closed {
+                    reason: Reason::WaitingForStaging,
+                    message: format!(
+                        "{} is brought to all control planes before the first of them goes",
+                        stage.version
+                    ),
+                    blocked_by: None,
+                    until: None,
+                });
+            }
             return;
         }
         // Its versions are there before it is well, and before its slot is given back: workers wait for all of it (K32).

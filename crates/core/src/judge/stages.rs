@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use afloat_api::clusterupgrade::Phase;
 use afloat_api::{ConditionType, NodeKubeadmUpgrade, NodeRole, ObjectRef, Reason};
 
 use super::roster::Group;
@@ -111,6 +112,13 @@ impl Turn<'_> {
         self.status.slots.iter().any(|slot| slot.role != NodeRole::Worker)
     }
 
+    /// Whether a control plane is still at work in another hop than this one.
+    pub(super) fn is_in_hop_before(&self, stage: &Stage) -> bool {
+        let version = stage.version.to_string();
+        let mut slots = self.status.slots.iter();
+        slots.any(|slot| slot.role != NodeRole::Worker && slot.version != version)
+    }
+
     /// The last sentence of an upgrade that went well, with whom it left behind.
     pub(super) fn arrived(&self, settings: &Settings) -> String {
         let aside = self.roster.standings().map(|(_, standing)| standing);
@@ -177,10 +185,14 @@ impl Turn<'_> {
         ))
     }
 
-    /// Everything the first nodes need is on all of them, or cannot be brought there.
+    /// Everything the nodes that are next need is on all of them, or cannot be brought there. Before the first one goes it is on the
+    /// workers too; later they need it only when it is their turn, and each for itself.
     pub(super) fn prepared(&self, stages: &[Stage]) -> bool {
-        let first = stages.first();
-        let workers = stages.iter().find(|stage| stage.kind == StageKind::Workers);
+        let ahead = self.phase() == Phase::Prepare;
+        let first = stages
+            .first()
+            .filter(|stage| ahead || stage.kind == StageKind::ControlPlane);
+        let workers = stages.iter().find(|stage| ahead && stage.kind == StageKind::Workers);
         first.into_iter().chain(workers).all(|stage| {
             self.nodes_of(stage.kind).all(|node| {
                 self.past(stage, node)

@@ -100,3 +100,36 @@ fn a_node_that_is_away_keeps_no_other_from_being_staged() {
     table.settle();
     assert_eq!(staging(&table), ["worker-1", "worker-2"]);
 }
+
+#[test]
+fn nothing_is_brought_to_control_planes_while_one_is_away_and_none_goes_before_all_have_it() {
+    let far = ClusterUpgradeSpec {
+        kubernetes_version: "v1.37.1".to_owned(),
+        ..spec()
+    };
+    let mut table = Table::new(Cluster::new(3, 0, FROM).images(&[TO, "v1.37.1"]));
+    let key = table.upgrade("edge-1", far);
+    table.stage_all();
+    for node in ["cp-1", "cp-2"] {
+        assert_eq!(table.slot_nodes(&key), [node]);
+        table.becomes(node, NodeState::Succeeded, None);
+        table.settle();
+    }
+    // At its new version, and not well yet.
+    table.becomes("cp-3", NodeState::Verifying, None);
+    table.cluster.upgrade("cp-3", TO);
+    table.settle();
+    assert_eq!(table.slot_nodes(&key), ["cp-3"]);
+    assert_eq!(staging(&table), Vec::<String>::new(), "for the next hop");
+    table.becomes("cp-3", NodeState::Succeeded, None);
+    table.settle();
+    assert_eq!(staging(&table), ["cp-1", "cp-2", "cp-3"]);
+    for node in ["cp-1", "cp-2"] {
+        table.becomes(node, NodeState::Staged, None);
+        table.settle();
+        assert_eq!(table.slot_nodes(&key), Vec::<String>::new(), "cp-3 is being staged");
+    }
+    table.becomes("cp-3", NodeState::Staged, None);
+    table.settle();
+    assert_eq!(table.slot_nodes(&key), ["cp-1"]);
+}
