@@ -21,9 +21,8 @@ use super::{
 use crate::{Error, Machine, network};
 
 const SLOW: Duration = Duration::from_secs(1);
-/// Requests of the load that may be under way, and how long it holds back when they are.
+/// Requests of the load that may be under way.
 const LOAD_UNDER_WAY: usize = 50;
-const PILED_UP: Duration = Duration::from_millis(200);
 const FAILURES_KEPT: usize = 12;
 /// The `kubernetes` Service, and the workload's.
 const SERVICE: &str = "10.96.0.1:443";
@@ -163,9 +162,12 @@ impl Place {
                 }
                 continue;
             }
-            // More load than is answered would only pile up.
-            if matches!(self.origin, Origin::Load { .. }) && under_way.len() >= LOAD_UNDER_WAY {
-                ticks.reset_after(PILED_UP);
+            // More load than is answered would only pile up: it goes on with the next answer.
+            if matches!(self.origin, Origin::Load { .. })
+                && under_way.len() >= LOAD_UNDER_WAY
+                && let Some(done) = under_way.join_next().await
+            {
+                self.count(started, done);
             }
             for (kind, target) in &targets {
                 let (kind, target, asked) = (*kind, Rc::clone(target), Instant::now());
