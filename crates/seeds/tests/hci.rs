@@ -45,6 +45,8 @@ const ONCE_BROKEN: &[(&str, u64)] = &[
     ("harvester-old-system", 5454),
     // A pause was taken away in the moment in which the Upgrade was written; nobody looked again.
     ("harvester-no-restore", 2274),
+    // An old view showed the descheduler switched on: it was taken for one that a person had switched on again, and stayed off.
+    ("harvester-aborted-and-resumed", 49_179),
 ];
 
 /// What was broken, and the line that repeats it.

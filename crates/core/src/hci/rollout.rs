@@ -224,7 +224,8 @@ fn unsettle(turn: &mut Turn<'_>) {
             .addons
             .get(&Key::new(DESCHEDULER.0, DESCHEDULER.1))
             .map(Arc::clone);
-        if let Some(addon) = addon.filter(|addon| !addon.enabled) {
+        // Also where it is seen switched on: an old view is from before it was switched off, and its write is refused.
+        if let Some(addon) = addon {
             turn.first(HciAction::EnableAddon {
                 addon: addon.target.clone(),
                 enabled: true,
