@@ -15,6 +15,7 @@ mod operator;
 mod parts;
 mod people;
 mod rancher;
+mod reactions;
 mod rules;
 mod run;
 mod store;
