@@ -301,17 +301,11 @@ impl Turn<'_> {
         if let Some(next) = stages.iter().find(|stage| stage.kind == StageKind::Workers) {
             self.ensure_groups(next, settings);
         }
-        if settings.staging.ahead && !self.prepared(&stages) {
+        if settings.staging.ahead
+            && let Some(closed) = self.unprepared(&stages)
+        {
             if self.phase() != Phase::Prepare && self.status.slots.is_empty() {
-                self.hold_all(Closed {
-                    reason: Reason::WaitingForStaging,
-                    message: format!(
-                        "{} is brought to all control planes before the first of them goes",
-                        stage.version
-                    ),
-                    blocked_by: None,
-                    until: None,
-                });
+                self.hold_all(closed);
             }
             return;
         }

@@ -8,7 +8,7 @@ use afloat_api::clusterupgrade::Phase;
 use afloat_api::{ConditionType, NodeKubeadmUpgrade, NodeRole, ObjectRef, Reason};
 
 use super::roster::Group;
-use super::{Turn, report};
+use super::{Turn, children, report};
 use crate::gates::Closed;
 use crate::objects::Standing;
 use crate::plan::{self, Stage, StageKind};
@@ -185,22 +185,29 @@ impl Turn<'_> {
         ))
     }
 
-    /// Everything the nodes that are next need is on all of them, or cannot be brought there. Before the first one goes it is on the
-    /// workers too; later they need it only when it is their turn, and each for itself.
-    pub(super) fn prepared(&self, stages: &[Stage]) -> bool {
+    /// Who is still without what the next ones need on all of them, unless it cannot be brought there. Before the first one goes the
+    /// workers need it too; later they need it only when it is their turn, and each for itself.
+    pub(super) fn unprepared(&self, stages: &[Stage]) -> Option<Closed> {
         let ahead = self.phase() == Phase::Prepare;
         let first = stages
             .first()
             .filter(|stage| ahead || stage.kind == StageKind::ControlPlane);
         let workers = stages.iter().find(|stage| ahead && stage.kind == StageKind::Workers);
-        first.into_iter().chain(workers).all(|stage| {
-            self.nodes_of(stage.kind).all(|node| {
-                self.past(stage, node)
-                    || !node.ready.ready
-                    || self
-                        .roster
-                        .standing(stage, node)
-                        .is_some_and(|standing| standing.ready_to_go() || standing.in_flight() || standing.ended())
+        first.into_iter().chain(workers).find_map(|stage| {
+            let has_it = |standing: Standing<'_>| standing.ready_to_go() || standing.in_flight() || standing.ended();
+            let without = |node: &&Arc<Node>| {
+                let standing = self.roster.standing(stage, node);
+                !self.past(stage, node) && node.ready.ready && !standing.is_some_and(has_it)
+            };
+            let node = self.nodes_of(stage.kind).find(without)?;
+            Some(Closed {
+                reason: Reason::WaitingForStaging,
+                message: format!(
+                    "{} is brought to {} before the next node goes",
+                    stage.version, node.name
+                ),
+                blocked_by: Some(children::machine(node)),
+                until: None,
             })
         })
     }

@@ -129,6 +129,11 @@ fn nothing_is_brought_to_control_planes_while_one_is_away_and_none_goes_before_a
         table.settle();
         assert_eq!(table.slot_nodes(&key), Vec::<String>::new(), "cp-3 is being staged");
     }
+    let said = format!("{:?}", table.view().upgrades[&key].status);
+    assert!(
+        said.contains("v1.37.1 is brought to cp-3 before the next node goes"),
+        "{said}"
+    );
     table.becomes("cp-3", NodeState::Staged, None);
     table.settle();
     assert_eq!(table.slot_nodes(&key), ["cp-1"]);
