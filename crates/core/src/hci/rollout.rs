@@ -203,19 +203,24 @@ pub fn put_back(turn: &mut Turn<'_>, ended: Ended) {
     });
 }
 
+/// Takes back what [`settle`] has set. It is written also where nothing seems to be set: an old view is from before that, and its write is
+/// refused.
 fn unsettle(turn: &mut Turn<'_>) {
     if turn.annotation(LONGHORN_RESTORED).is_none()
         && let Some(old) = turn.annotation(HARVESTER_REPLENISHMENT_WAIT).map(str::to_owned)
         && let Some(setting) = turn.view.hci.longhorn_settings.get(&replenishment()).map(Arc::clone)
     {
         turn.annotate(LONGHORN_RESTORED, Some("true"));
-        // A person who changed it meanwhile keeps their value.
-        if *setting.what == *REPLENISHMENT_WAIT.to_string() {
-            turn.first(HciAction::SetLonghorn {
-                setting: setting.target.clone(),
-                value: Arc::from(old),
-            });
-        }
+        let ours = *setting.what == *REPLENISHMENT_WAIT.to_string();
+        turn.first(HciAction::SetLonghorn {
+            setting: setting.target.clone(),
+            // A person who changed it meanwhile keeps their value.
+            value: if ours {
+                Arc::from(old)
+            } else {
+                Arc::clone(&setting.what)
+            },
+        });
     }
     if turn.annotation(REENABLE_DESCHEDULER) == Some("true") {
         let addon = turn
@@ -224,7 +229,6 @@ fn unsettle(turn: &mut Turn<'_>) {
             .addons
             .get(&Key::new(DESCHEDULER.0, DESCHEDULER.1))
             .map(Arc::clone);
-        // Also where it is seen switched on: an old view is from before it was switched off, and its write is refused.
         if let Some(addon) = addon {
             turn.first(HciAction::EnableAddon {
                 addon: addon.target.clone(),

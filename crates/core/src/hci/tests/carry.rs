@@ -138,7 +138,12 @@ impl World {
                 let name = setting.key.name.to_string();
                 self.take("longhorn-system", &name, Arc::clone(value), HciObject::LonghornSetting);
             }
-            HciAction::RestartRepo { .. } | HciAction::EnableAddon { .. } => {}
+            HciAction::EnableAddon { addon, enabled } => {
+                let mut changed = self.view.hci.addons[&addon.key].what.clone();
+                changed.enabled = *enabled;
+                self.take(&addon.key.namespace, &addon.key.name, changed, HciObject::Addon);
+            }
+            HciAction::RestartRepo { .. } => {}
             other => panic!("not carried out: {other:?}"),
         }
     }

@@ -1,9 +1,11 @@
 //! The ways an upgrade ends before its target: deleted or aborted, in every state of a node.
 
+use std::sync::Arc;
+
 use super::world::World;
 use crate::action::Action;
 use crate::hci::action::JobKind;
-use crate::hci::view::{HciKind, HciObject};
+use crate::hci::view::{Addon, HciKind, HciObject};
 use crate::view::Key;
 
 /// Brings node-1 into a state.
@@ -330,4 +332,48 @@ fn rancher_is_asked_again_where_an_upgrade_was_resumed_by_whoever_had_not_seen_t
     let asked = world.view.hci.local_cluster().unwrap();
     assert_eq!(asked.rolled_out_for, cluster.rolled_out_for);
     assert_eq!(asked.provision_generation, cluster.provision_generation + 1);
+}
+
+/// The replica that ends the upgrade has not seen what another one has set: nothing seems to have to be put back.
+#[test]
+fn h9_settings_are_written_also_where_an_old_view_shows_them_as_they_were() {
+    let set = |world: &mut World, wait: &str, enabled: bool| {
+        let descheduler = Addon {
+            enabled,
+            status: Arc::from("AddonDeploySuccessful"),
+            ..Addon::default()
+        };
+        world.take("kube-system", "descheduler", descheduler, HciObject::Addon);
+        let name = "replica-replenishment-wait-interval";
+        world.take("longhorn-system", name, Arc::from(wait), HciObject::LonghornSetting);
+    };
+    let seen = |world: &World| {
+        let hci = &world.view.hci;
+        let waits = hci.longhorn_settings.values().map(|setting| setting.what.to_string());
+        (
+            waits.collect::<String>(),
+            hci.addons.values().all(|addon| addon.enabled),
+        )
+    };
+    // As it was set, as an old view shows it, and as a person has set it meanwhile.
+    for (wait, enabled, ends_with) in [("1800", false, "600"), ("600", true, "600"), ("900", true, "900")] {
+        let mut world = World::new(3);
+        set(&mut world, "600", true);
+        world.start();
+        world.reach_nodes();
+        assert_eq!(seen(&world), ("1800".to_owned(), false));
+        set(&mut world, wait, enabled);
+        world.done.clear();
+        world.annotate("afloat.dev/abort", "true");
+        world.settle();
+        let written: Vec<&str> = world.done.iter().map(crate::hci::action::HciAction::name).collect();
+        for write in ["set-longhorn", "enable-addon"] {
+            assert_eq!(
+                written.iter().filter(|name| **name == write).count(),
+                1,
+                "{wait}: {written:?}"
+            );
+        }
+        assert_eq!(seen(&world), (ends_with.to_owned(), true));
+    }
 }
