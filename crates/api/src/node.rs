@@ -152,9 +152,6 @@ pub struct StepReport {
     /// A stable word for what went wrong or is waited for, as `WaitingForEtcd`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Entries this node's etcd member is behind its leader, where the step looked.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub etcd_behind: Option<u64>,
     /// The way the control plane was taken, and why, where the step chose it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,

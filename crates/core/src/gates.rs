@@ -11,8 +11,6 @@ use crate::view::{Component, ControlPlaneHealth, Key, Node, NodeName, Pod, Stati
 
 /// How often in a row `/readyz` must have answered: an API server flaps while it warms its caches.
 pub const READY_IN_A_ROW: u32 = 3;
-/// How many entries an etcd member may be behind the leader.
-const MOST_BEHIND: u64 = 100;
 
 /// A gate that is closed, and what would open it.
 #[derive(Clone, Debug, PartialEq)]
@@ -110,12 +108,7 @@ fn etcd(view: &View, node: &Node, health: Option<&ControlPlaneHealth>) -> Gate {
     let problem = match member {
         None => format!("etcd member {name} was not seen yet"),
         Some(member) if !member.healthy => format!("etcd member {name} is not healthy"),
-        Some(member) => match member.behind {
-            Some(behind) if behind > MOST_BEHIND => {
-                format!("etcd member {name} is {behind} entries behind the leader; needs ≤ {MOST_BEHIND}")
-            }
-            _ => return Ok(()),
-        },
+        Some(_) => return Ok(()),
     };
     let pod = view
         .static_parts(name)
@@ -324,14 +317,6 @@ mod tests {
         assert_eq!(
             told(|cluster| cluster.member("cp-2", |member| member.healthy = false)),
             "WaitingForEtcd: etcd member cp-2 is not healthy"
-        );
-        assert_eq!(
-            told(|cluster| cluster.member("cp-2", |member| member.behind = Some(812))),
-            "WaitingForEtcd: etcd member cp-2 is 812 entries behind the leader; needs ≤ 100"
-        );
-        assert_eq!(
-            told(|cluster| cluster.member("cp-2", |member| member.behind = Some(100))),
-            "open"
         );
     }
 

@@ -353,16 +353,11 @@ fn take(
                 waiting: None,
             });
         }
-        Ran::Later {
-            reason,
-            message,
-            etcd_behind,
-        } => {
+        Ran::Later { reason, message } => {
             let report = StepReport {
                 outcome: StepOutcome::Later,
                 message,
                 reason: Some(reason.to_string()),
-                etcd_behind,
                 method: None,
             };
             return end(host, journal, step, exit::LATER, report);

@@ -116,7 +116,6 @@ pub enum Ran {
     Later {
         reason: Reason,
         message: String,
-        etcd_behind: Option<u64>,
     },
     /// It did not work; another try may.
     Tried(String),

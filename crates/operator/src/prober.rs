@@ -7,7 +7,6 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use afloat_api::clusterupgrade::Phase;
-use afloat_api::node::StepReport;
 use afloat_core::gates::READY_IN_A_ROW;
 use afloat_core::objects::Standing;
 use afloat_core::view::{Component, ControlPlaneHealth, EtcdMember, Health, NodeName, PodPhase, View};
@@ -132,7 +131,6 @@ impl Prober for MirrorProber {
 #[derive(Debug, Default)]
 pub struct Probes {
     in_a_row: BTreeMap<NodeName, u32>,
-    behind: BTreeMap<NodeName, u64>,
 }
 
 impl Probes {
@@ -149,47 +147,28 @@ impl Probes {
     }
 
     /// Health as far as it is known now.
-    pub fn health(&mut self, view: &View) -> Health {
-        let nodes: Vec<NodeName> = view.control_plane_nodes().map(|node| node.name.clone()).collect();
-        self.behind.retain(|node, _| nodes.contains(node));
-        nodes
-            .into_iter()
+    pub fn health(&self, view: &View) -> Health {
+        view.control_plane_nodes()
             .filter_map(|node| {
-                if let Some(behind) = reported_behind(view, &node) {
-                    self.behind.insert(node.clone(), behind);
-                }
                 let health = ControlPlaneHealth {
-                    readyz_in_a_row: *self.in_a_row.get(&node)?,
-                    etcd: etcd(view, &node, self.behind.get(&node).copied()),
+                    readyz_in_a_row: *self.in_a_row.get(&node.name)?,
+                    etcd: etcd(view, &node.name),
                 };
-                Some((node, health))
+                Some((node.name.clone(), health))
             })
             .collect()
     }
 }
 
-fn etcd(view: &View, node: &NodeName, behind: Option<u64>) -> Option<EtcdMember> {
+/// What its kubelet says of the member. How far it is behind is known to members alone: nodes ask them before they stand aside and
+/// before they come back.
+fn etcd(view: &View, node: &NodeName) -> Option<EtcdMember> {
     let (pod, _) = view
         .static_parts(node)
         .find(|(_, part)| part.component == Component::Etcd)?;
     Some(EtcdMember {
         healthy: pod.ready && pod.phase == PodPhase::Running,
-        behind,
     })
-}
-
-/// The latest report of a step that looked. It outlives its pod, which is removed when the node is done.
-fn reported_behind(view: &View, node: &NodeName) -> Option<u64> {
-    let tasks = view.tasks_on(node.as_str()).filter_map(|pod| pod.task.as_ref());
-    let ends = tasks
-        .flat_map(|task| task.containers.values())
-        .filter_map(|container| container.ended.as_ref());
-    ends.filter_map(|end| {
-        let report: StepReport = serde_json::from_str(&end.message).ok()?;
-        Some((end.finished_at, report.etcd_behind?))
-    })
-    .max()
-    .map(|(_, behind)| behind)
 }
 
 /// How long until the next round; `None` while nothing needs to be known.
@@ -268,17 +247,6 @@ mod tests {
         })
     }
 
-    fn task_pod(behind: u64) -> Value {
-        json!({
-            "metadata": {"name": "t", "namespace": "afloat", "uid": "t", "resourceVersion": "3",
-                "labels": {"afloat.dev/task": "upgrade", "afloat.dev/attempt": "1"}},
-            "spec": {"nodeName": "cp-1"},
-            "status": {"initContainerStatuses": [{"name": "come-back", "image": "", "imageID": "", "ready": true, "restartCount": 0,
-                "state": {"terminated": {"exitCode": 0, "finishedAt": "2026-01-02T03:04:05Z",
-                    "message": json!({"outcome": "Done", "etcdBehind": behind}).to_string()}}}]},
-        })
-    }
-
     #[test]
     fn answers_in_a_row_are_counted_up_to_a_bound_and_one_no_begins_anew() {
         let view = keeper(&[]);
@@ -298,17 +266,17 @@ mod tests {
     }
 
     #[test]
-    fn etcd_is_known_from_its_pod_and_from_what_a_step_said_also_after_its_pod_is_gone() {
+    fn etcd_is_known_from_its_pod() {
         let name = NodeName::from("cp-1");
         let mut probes = Probes::default();
         probes.count(BTreeMap::from([(name.clone(), true)]));
-        let member = |probes: &mut Probes, pods: &[Value]| probes.health(keeper(pods).view())[&name].etcd.clone();
-        assert_eq!(member(&mut probes, &[]), None);
-        let unknown = member(&mut probes, &[etcd_pod("False")]).unwrap();
-        assert_eq!((unknown.healthy, unknown.behind), (false, None));
-        let told = member(&mut probes, &[etcd_pod("True"), task_pod(812)]).unwrap();
-        assert_eq!((told.healthy, told.behind), (true, Some(812)));
-        assert_eq!(member(&mut probes, &[etcd_pod("True")]).unwrap().behind, Some(812));
+        let healthy = |pods: &[Value]| {
+            let health = probes.health(keeper(pods).view());
+            health[&name].etcd.as_ref().map(|member| member.healthy)
+        };
+        assert_eq!(healthy(&[]), None);
+        assert_eq!(healthy(&[etcd_pod("False")]), Some(false));
+        assert_eq!(healthy(&[etcd_pod("True")]), Some(true));
     }
 
     #[tokio::test]

@@ -243,10 +243,7 @@ fn cluster(nodes: usize) -> View {
         ] {
             add_part(&mut view, &name, component, versioned);
         }
-        let etcd = Some(EtcdMember {
-            healthy: true,
-            behind: Some(0),
-        });
+        let etcd = Some(EtcdMember { healthy: true });
         let health = ControlPlaneHealth {
             readyz_in_a_row: 5,
             etcd,

@@ -11,8 +11,6 @@ use crate::version::KubernetesVersion;
 use crate::view::{Component, Node, Pod, StaticPart};
 
 pub(super) const VERIFYING: SignedDuration = SignedDuration::from_mins(10);
-/// Entries an etcd member may be behind its leader and count as caught up.
-const ETCD_BEHIND: u64 = 100;
 
 pub(super) fn verifying(turn: &mut Turn<'_>, node: &Node) {
     if !turn.holds(ConditionType::Verified) {
@@ -129,14 +127,6 @@ pub(super) fn problem(turn: &Turn<'_>, node: &Node, goal: &Goal) -> Option<Probl
     let member = health.and_then(|health| health.etcd.as_ref());
     if member.map_or(has_member, |member| !member.healthy) {
         let message = format!("the etcd member on {} is not healthy", node.name);
-        return Some(on_node(Reason::WaitingForEtcd, message));
-    }
-    let behind = member.and_then(|member| member.behind);
-    if behind.is_some_and(|behind| behind > ETCD_BEHIND) {
-        let message = format!(
-            "the etcd member on {} is more than {ETCD_BEHIND} entries behind its leader",
-            node.name
-        );
         return Some(on_node(Reason::WaitingForEtcd, message));
     }
     None

@@ -90,10 +90,7 @@ impl Cluster {
         self.put_part(name, Component::Etcd, None);
         let health = ControlPlaneHealth {
             readyz_in_a_row: 5,
-            etcd: Some(EtcdMember {
-                healthy: true,
-                behind: Some(0),
-            }),
+            etcd: Some(EtcdMember { healthy: true }),
         };
         self.view.health.insert(name.into(), health);
     }

@@ -313,10 +313,7 @@ impl World {
         }
         let health = ControlPlaneHealth {
             readyz_in_a_row: 3,
-            etcd: Some(EtcdMember {
-                healthy: true,
-                behind: Some(0),
-            }),
+            etcd: Some(EtcdMember { healthy: true }),
         };
         self.view.health.insert(NodeName::from(name.as_str()), health);
     }

@@ -112,8 +112,6 @@ impl ControlPlaneHealth {
 #[derive(Clone, Debug, PartialEq)]
 pub struct EtcdMember {
     pub healthy: bool,
-    /// Entries behind the leader, where known.
-    pub behind: Option<u64>,
 }
 
 /// Health by node; a control plane that is not listed was not probed yet and counts as not healthy.

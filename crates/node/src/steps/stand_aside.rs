@@ -19,7 +19,6 @@ pub fn check_etcd(c: &mut Context<'_>) -> Answer<Ran> {
         return Ok(Ran::Done);
     }
     let status = c.host.etcd()?;
-    let behind = status.peers.iter().map(|peer| peer.behind).max();
     let Some(peer) = status
         .peers
         .iter()
@@ -41,7 +40,6 @@ pub fn check_etcd(c: &mut Context<'_>) -> Answer<Ran> {
     Ok(Ran::Later {
         reason: Reason::WaitingForEtcd,
         message,
-        etcd_behind: behind,
     })
 }
 

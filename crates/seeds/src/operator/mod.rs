@@ -374,13 +374,8 @@ impl World {
                     ((now - since) / PROBE).min(PROBES)
                 }
             });
-            let etcd = machine.facts.part(Component::Etcd).map(|part| EtcdMember {
+            let etcd = machine.facts.part(Component::Etcd).map(|_| EtcdMember {
                 healthy: machine.facts.serves(Component::Etcd),
-                behind: Some(if part.started_at > 0 && now < part.started_at + 3 * SECOND {
-                    500
-                } else {
-                    0
-                }),
             });
             let health = ControlPlaneHealth {
                 readyz_in_a_row: u32::try_from(readyz).unwrap_or_default(),

@@ -87,9 +87,6 @@ fn k35_a_control_plane_is_verified_by_its_endpoints() {
     waits("member not healthy", "WaitingForEtcd", |world| {
         with_health(world, |health| health.etcd.as_mut().unwrap().healthy = false);
     });
-    waits("member behind", "WaitingForEtcd", |world| {
-        with_health(world, |health| health.etcd.as_mut().unwrap().behind = Some(101));
-    });
     waits("member not probed", "WaitingForEtcd", |world| {
         with_health(world, |health| health.etcd = None);
     });
