@@ -2,7 +2,8 @@
 //! [`crate::subject`].
 
 use afloat_api::{
-    ClusterUpgrade, ControlPlaneKubeadmUpgrade, NodeKubeadmUpgrade, NodeKubeadmUpgradeStatus, WorkersKubeadmUpgrade,
+    ClusterUpgrade, ClusterUpgradeStatus, ControlPlaneKubeadmUpgrade, NodeKubeadmUpgrade, NodeKubeadmUpgradeStatus,
+    Reason, WorkersKubeadmUpgrade,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -29,6 +30,9 @@ pub enum Changed {
     Upgrade(Key),
     /// How far an upgrade has come: its phase, or who may go.
     Ledger(Key),
+    /// An upgrade says anew that pods or budgets hold somebody back. Those that have changed since that was decided woke nobody: it is
+    /// looked at once more, by whoever said it too.
+    Held(Key),
     /// What an upgrade says about itself otherwise. Another replica may have said it from an older view.
     Told(Key),
     ControlPlane(Key),
@@ -53,8 +57,9 @@ impl Changed {
             .zip(after.status.as_ref());
         match told {
             None => Self::Upgrade(key.clone()),
-            Some((old, new)) if old.phase == new.phase && old.slots == new.slots => Self::Told(key.clone()),
-            Some(_) => Self::Ledger(key.clone()),
+            Some((old, new)) if old.phase != new.phase || old.slots != new.slots => Self::Ledger(key.clone()),
+            Some((old, new)) if held_by_pods(new) && !held_by_pods(old) => Self::Held(key.clone()),
+            Some(_) => Self::Told(key.clone()),
         }
     }
 
@@ -120,6 +125,26 @@ impl Changed {
             Self::Node(after.name.clone())
         }
     }
+}
+
+/// Whether an upgrade says that somebody without a slot is held back by what a pod or a budget may end: no room, a budget that allows
+/// nothing, a part of a control plane that is not well.
+pub(crate) fn held_by_pods(status: &ClusterUpgradeStatus) -> bool {
+    let by_pods = |reason: &str| {
+        let reason = reason.parse();
+        matches!(
+            reason,
+            Ok(Reason::WaitingForCapacity
+                | Reason::WaitingForPodDisruptionBudget
+                | Reason::WaitingForNode
+                | Reason::WaitingForEtcd
+                | Reason::WaitingForApiServer
+                | Reason::WaitingForVirtualIp)
+        )
+    };
+    let has_slot = |node: &str| status.slots.iter().any(|slot| slot.node == node);
+    let mut waiting = status.waiting.iter();
+    waiting.any(|wait| by_pods(&wait.wait.reason) && !has_slot(&wait.node))
 }
 
 /// Whether only the status of a group differs, and an upgrade keeps its ledger: one that stands alone keeps it there itself.

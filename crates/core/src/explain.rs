@@ -7,7 +7,8 @@ use afloat_api::clusterupgrade::{Finding, NodeWait, Phase, Severity};
 use afloat_api::{ClusterUpgrade, NodeKubeadmUpgrade, Reason, Wait};
 use jiff::Timestamp;
 
-use crate::objects::Standing;
+use crate::judge;
+use crate::objects::{Standing, key_of};
 use crate::preflight;
 use crate::view::{Key, Pod, PodBudget, View, Workload, WorkloadKind};
 use crate::words;
@@ -136,9 +137,15 @@ fn stopped_by_preflight(explanation: &mut Explanation, name: &str, upgrade: &Clu
         }
         if finding.severity == Severity::Warning {
             let accept = preflight::accept_key(finding);
-            explanation.offer(format!("afloat upgrade --accept {accept}"), "accepts the warning");
+            explanation.offer(accepting(upgrade, &accept), "accepts the warning");
         }
     }
+}
+
+/// Adds to what was accepted, and changes nothing else.
+fn accepting(upgrade: &ClusterUpgrade, accept: &str) -> String {
+    let to = &upgrade.spec.kubernetes_version;
+    format!("afloat upgrade --to {to} --accept {accept}")
 }
 
 fn object_word(finding: &Finding) -> String {
@@ -181,7 +188,7 @@ fn under_way(view: &View, explanation: &mut Explanation, name: &str, upgrade: &C
     let holding = |wait: &&NodeWait| status.slots.iter().any(|slot| slot.node == wait.node);
     let wait = status.waiting.iter().find(holding);
     // While another node moves, what holds back those after it is not what anybody waits for.
-    let wait = wait.or_else(|| status.waiting.first().filter(|_| status.slots.is_empty()));
+    let wait = wait.or_else(|| judge::first_wait(&status).filter(|_| status.slots.is_empty()));
     let Some(wait) = wait else {
         return whole(explanation, name, upgrade, now);
     };
@@ -207,6 +214,12 @@ fn under_way(view: &View, explanation: &mut Explanation, name: &str, upgrade: &C
             explanation.say(wait.wait.message.clone());
             explanation.offer(format!("afloat resume {}", wait.node), "lets it go on");
         }
+        (Ok(Reason::ApiDowntime), _) => {
+            explanation.say(wait.wait.message.clone());
+            let accept = preflight::downtime_word(view, &key_of(&upgrade.metadata));
+            let effect = "takes the moments without an API server";
+            explanation.offer(accepting(upgrade, &accept), effect);
+        }
         _ => explanation.say(wait.wait.message.clone()),
     }
     if status.slots.iter().any(|slot| slot.node == wait.node) {
@@ -217,6 +230,11 @@ fn under_way(view: &View, explanation: &mut Explanation, name: &str, upgrade: &C
         explanation.offer(
             "afloat abort".to_owned(),
             &format!("stops after putting {} back", wait.node),
+        );
+    } else {
+        explanation.offer(
+            "afloat abort".to_owned(),
+            "ends the upgrade instead: the others stay as they are",
         );
     }
 }
@@ -286,7 +304,7 @@ fn workload_link(view: &View, explanation: &mut Explanation, pod: &Pod, budget: 
                 key.name,
                 total + 1
             ),
-            "adds a spare; the drain goes on by itself",
+            "adds a spare; it goes on by itself",
         );
     }
 }
@@ -455,7 +473,7 @@ edge-1 waits, because
       pdb/shop/checkout allows 0 disruptions (2 required, 2 healthy), because
         deploy/shop/checkout has 2 replicas and both are on worker-2
 Any one of these frees it:
-  kubectl -n shop scale deploy/checkout --replicas=3      adds a spare; the drain goes on by itself
+  kubectl -n shop scale deploy/checkout --replicas=3      adds a spare; it goes on by itself
   afloat defer worker-2                                   puts it back as it was and takes it last
   afloat abort                                            stops after putting worker-2 back
 ";

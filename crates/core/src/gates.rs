@@ -146,7 +146,7 @@ fn quorum(view: &View, node: &Node, downtime_accepted: bool) -> Gate {
         return Ok(());
     }
     Err(Closed::because(
-        Reason::WaitingForEtcd,
+        Reason::ApiDowntime,
         format!(
             "etcd would lose its quorum without {}: {left} of {members} members would be left",
             node.name
@@ -353,7 +353,7 @@ mod tests {
         let of = |count, accepted| told_of(Cluster::new(count, 0, "v1.35.4"), "cp-1", accepted, |_| {});
         assert_eq!(
             of(2, false),
-            "WaitingForEtcd: etcd would lose its quorum without cp-1: 1 of 2 members would be left"
+            "ApiDowntime: etcd would lose its quorum without cp-1: 1 of 2 members would be left"
         );
         assert_eq!(of(2, true), "open");
         assert_eq!(of(1, false), "open");

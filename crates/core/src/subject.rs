@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::action::Decision;
-use crate::changed::Changed;
+use crate::changed::{self, Changed};
 use crate::hci::view::HciKind;
 use crate::objects::key_of;
 use crate::settings::{self, controller};
@@ -50,13 +50,13 @@ pub fn affected(view: &View, changed: &Changed) -> BTreeSet<Subject> {
         Changed::Node(node) => {
             nodes_at_work(view, node, &mut subjects);
             judges(view, |_| true, &mut subjects);
+            who_hears_a_wish(view, node, &mut subjects);
             hci_upgrades(view, &mut subjects);
         }
         Changed::Health(node) => {
             nodes_at_work(view, node, &mut subjects);
             // Of groups only those grant that stand alone.
-            let alone = |group: &ObjectMeta| controller(group.owner_references.as_deref()).is_none();
-            judges(view, alone, &mut subjects);
+            judges(view, stands_alone, &mut subjects);
             hci_upgrades(view, &mut subjects);
         }
         Changed::Hci(kind) => {
@@ -66,8 +66,15 @@ pub fn affected(view: &View, changed: &Changed) -> BTreeSet<Subject> {
                 judges(view, |_| true, &mut subjects);
             }
         }
-        Changed::Pod(node) => who_looks_at_pods(view, node.as_ref(), &mut subjects),
-        Changed::Budget(_) => draining(view, &mut subjects),
+        Changed::Pod(node) => {
+            who_looks_at_pods(view, node.as_ref(), &mut subjects);
+            held_by_pods(view, &mut subjects);
+        }
+        Changed::Budget(_) => {
+            draining(view, &mut subjects);
+            in_preflight(view, &mut subjects);
+            held_by_pods(view, &mut subjects);
+        }
         Changed::Surroundings | Changed::Lock => {
             judges(view, |_| true, &mut subjects);
             hci_upgrades(view, &mut subjects);
@@ -85,7 +92,7 @@ pub fn affected(view: &View, changed: &Changed) -> BTreeSet<Subject> {
             });
             subjects.extend(view.upgrades.keys().cloned().map(Subject::Upgrade));
         }
-        Changed::Told(key) => {
+        Changed::Told(key) | Changed::Held(key) => {
             subjects.insert(Subject::Upgrade(key.clone()));
         }
         Changed::Counted(group) => {
@@ -235,6 +242,16 @@ fn nodes_at_work(view: &View, node: &NodeName, subjects: &mut BTreeSet<Subject>)
     );
 }
 
+/// The groups of a node that a person wishes something of, also those that are done: a wish that comes too late is taken back, or the next
+/// upgrade would hear it.
+fn who_hears_a_wish(view: &View, node: &NodeName, subjects: &mut BTreeSet<Subject>) {
+    if view.nodes.get(node).is_some_and(|node| node.wish.is_some()) {
+        for (_, upgrade) in view.node_upgrades_of(node.as_str()) {
+            subjects.extend(group_above(view, upgrade).map(|(group, _)| group));
+        }
+    }
+}
+
 /// Upgrades of a node that pods on it concern: those that empty it or look at its parts, and all while a pod of Afloat's is there.
 fn who_looks_at_pods(view: &View, node: Option<&NodeName>, subjects: &mut BTreeSet<Subject>) {
     use afloat_api::NodeState::{Paused, Pending, RolledBack, Staged, Succeeded};
@@ -266,12 +283,30 @@ fn draining(view: &View, subjects: &mut BTreeSet<Subject>) {
 
 /// Upgrades that have not begun, and those of Harvester: their repository is a Deployment.
 fn who_looks_at_workloads(view: &View, subjects: &mut BTreeSet<Subject>) {
+    in_preflight(view, subjects);
+    hci_upgrades(view, subjects);
+}
+
+fn in_preflight(view: &View, subjects: &mut BTreeSet<Subject>) {
     let in_preflight = view.upgrades.iter().filter(|(_, upgrade)| {
         let phase = upgrade.status.as_ref().and_then(|status| status.phase);
         matches!(phase.unwrap_or_default(), Phase::Pending | Phase::Preflight)
     });
     subjects.extend(in_preflight.map(|(key, _)| Subject::Upgrade(key.clone())));
-    hci_upgrades(view, subjects);
+}
+
+/// Whoever says that pods or budgets hold a node back, and groups that grant by themselves and do not say so.
+fn held_by_pods(view: &View, subjects: &mut BTreeSet<Subject>) {
+    let held = view.upgrades.iter().filter(|(_, upgrade)| {
+        let status = upgrade.status.as_ref();
+        status.is_some_and(|status| judge::works(status.phase.unwrap_or_default()) && changed::held_by_pods(status))
+    });
+    subjects.extend(held.map(|(key, _)| Subject::Upgrade(key.clone())));
+    unfinished_groups(view, stands_alone, subjects);
+}
+
+fn stands_alone(group: &ObjectMeta) -> bool {
+    controller(group.owner_references.as_deref()).is_none()
 }
 
 /// Upgrades of Harvester that something is left to do about.
@@ -287,6 +322,10 @@ fn hci_upgrades(view: &View, subjects: &mut BTreeSet<Subject>) {
 /// Everyone who grants: upgrades, and the groups among `which` that are not done.
 fn judges(view: &View, which: impl Fn(&ObjectMeta) -> bool, subjects: &mut BTreeSet<Subject>) {
     subjects.extend(view.upgrades.keys().cloned().map(Subject::Upgrade));
+    unfinished_groups(view, which, subjects);
+}
+
+fn unfinished_groups(view: &View, which: impl Fn(&ObjectMeta) -> bool, subjects: &mut BTreeSet<Subject>) {
     for (key, group) in &view.control_planes {
         if which(&group.metadata) && group.status.as_ref().is_none_or(|status| !status.ready) {
             subjects.insert(Subject::ControlPlane(key.clone()));

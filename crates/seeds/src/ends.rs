@@ -4,10 +4,13 @@ use std::sync::Arc;
 
 use afloat_api::clusterupgrade::Phase;
 use afloat_api::{ClusterUpgrade, ConditionType, NodeKubeadmUpgrade, NodeState};
+use afloat_core::action::Action;
+use afloat_core::decide;
 use afloat_core::view::Node;
 
+use super::operator::subjects;
 use super::store::Kind as _;
-use super::time::{Millis, clock};
+use super::time::{Millis, clock, stamp};
 use super::world::World;
 
 /// Rules 7 and 12 at the end of a run.
@@ -27,7 +30,47 @@ pub fn check(world: &mut World) {
             return;
         }
     }
+    if let Some(problem) = would_go_on(world) {
+        world.rules.breaks(12, problem);
+        return;
+    }
     left_behind(world);
+}
+
+/// What an operator would do that looks at everything as it is now, where the one that is there does nothing any more: nobody has told it
+/// that what it waits for is over.
+fn would_go_on(world: &mut World) -> Option<String> {
+    world.rules.judged[12] += 1;
+    let view = world.as_it_is();
+    let now = stamp(world.now);
+    for subject in subjects(&view) {
+        let decision = decide(&view, &subject, now);
+        let moves = |action: &&Action| match action {
+            // Times in a sentence pass by themselves.
+            Action::WriteUpgradeStatus { target, status } => {
+                let before = view
+                    .upgrades
+                    .get(&target.key)
+                    .and_then(|upgrade| upgrade.status.as_ref());
+                before.is_none_or(|before| before.phase != status.phase || before.slots != status.slots)
+            }
+            Action::WriteControlPlaneStatus { .. } | Action::WriteWorkersStatus { .. } => false,
+            Action::WriteNodeStatus { target, status, .. } => {
+                let before = view
+                    .node_upgrade(&target.key)
+                    .and_then(|upgrade| upgrade.status.as_ref());
+                before.is_none_or(|before| before.state != status.state)
+            }
+            _ => true,
+        };
+        if let Some(action) = decision.actions.iter().find(moves) {
+            let name = action.name();
+            return Some(format!(
+                "{subject:?} waits, and whoever looked at it again would {name}"
+            ));
+        }
+    }
+    None
 }
 
 /// The phases in a word, for summaries.
@@ -108,7 +151,7 @@ fn why(upgrade: &ClusterUpgrade) -> Option<String> {
     if let Some(condition) = stalled {
         return (!condition.reason.is_empty() && !condition.message.is_empty()).then(|| condition.reason.clone());
     }
-    if let Some(wait) = status.waiting.first() {
+    if let Some(wait) = afloat_core::judge::first_wait(status) {
         return Some(wait.wait.reason.clone());
     }
     let ready = status

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 
 use super::children::{self, NodeOrder};
 use super::roster::{Group, Members, Roster};
-use super::slots::Granting;
+use super::slots::{Granted, Granting};
 use crate::action::{Action, Decision};
 use crate::objects::{Standing, earlier_hop_is_open, set_condition, target_of};
 use crate::plan::{self, Stage, StageKind};
@@ -213,11 +213,12 @@ impl<'a> Turn<'a> {
     }
 
     fn image(&self) -> Option<Arc<str>> {
-        if let Some(image) = &self.settings.bundle_image {
-            return Some(Arc::clone(image));
-        }
         let version: KubernetesVersion = self.group().version().parse().ok()?;
-        self.view.images.get(&version).cloned()
+        // A bundle that a person names is the target's: a hop on the way has its own.
+        match &self.settings.bundle_image {
+            Some(image) if version == self.settings.to => Some(Arc::clone(image)),
+            _ => self.view.images.get(&version).cloned(),
+        }
     }
 
     fn standing_of(&self, node: &Node) -> Option<Standing<'a>> {
@@ -341,10 +342,13 @@ impl<'a> Turn<'a> {
             .filter(|standing| standing.in_flight())
             .map(|standing| standing.node().to_owned())
             .collect();
+        let mut held = None;
         if self.upgrade.is_none() {
             in_flight.extend(slots.iter().map(|slot| slot.node.clone()));
             if !group.paused() {
-                in_flight.extend(self.grant_alone(slots));
+                let granted = self.grant_alone(slots);
+                in_flight.extend(granted.slots.into_iter().map(|slot| slot.node));
+                held = granted.held.into_iter().next();
             }
         }
         let upgraded = self.count(|standing| standing.succeeded());
@@ -363,10 +367,14 @@ impl<'a> Turn<'a> {
                 Reason::Failed,
                 format!("{failed} of {required} failed and were set aside"),
             ),
-            (false, false) => (
-                Reason::InProgress,
-                format!("{upgraded} of {required} at {}", group.version()),
-            ),
+            (false, false) => {
+                let progress = format!("{upgraded} of {required} at {}", group.version());
+                // Where an upgrade stands above it, that one says who waits.
+                match held.filter(|_| in_flight.is_empty()) {
+                    Some((node, closed)) => (closed.reason, format!("{progress}; {node} waits: {}", closed.message)),
+                    None => (Reason::InProgress, progress),
+                }
+            }
         };
         let ready_type: &str = ConditionType::Ready.into();
         let progressing: &str = ConditionType::Progressing.into();
@@ -409,12 +417,14 @@ impl<'a> Turn<'a> {
         })
     }
 
-    fn grant_alone(&mut self, slots: &[Slot]) -> Vec<String> {
-        let Some(stage) = self.stage() else { return Vec::new() };
+    fn grant_alone(&mut self, slots: &[Slot]) -> Granted {
+        let Some(stage) = self.stage() else {
+            return Granted::default();
+        };
         let failed = self.members.nodes.iter().any(Standing::failed);
         // An upgrade of the whole cluster has the word over who goes.
         if failed || self.view.lock.is_some() {
-            return Vec::new();
+            return Granted::default();
         }
         let roster = Roster::of_groups(self.view, vec![self.group()]);
         let granting = Granting {
@@ -423,7 +433,8 @@ impl<'a> Turn<'a> {
             stage: &stage,
             settings: &self.settings,
             upgrade: None,
-            downtime_accepted: true,
+            // Nobody can accept it for a group that stands alone.
+            downtime_accepted: false,
             ledger_as_of: self.group().target().revision,
             now: self.now,
         };
@@ -431,7 +442,7 @@ impl<'a> Turn<'a> {
         if granted.behind {
             self.decision.again = Some(self.now + UNTIL_SEEN);
         }
-        granted.slots.into_iter().map(|slot| slot.node).collect()
+        granted
     }
 }
 

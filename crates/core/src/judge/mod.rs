@@ -33,6 +33,7 @@ use crate::view::{Key, NodeName, Target, UNTIL_SEEN, Uid, View};
 use crate::window::{self, WindowState};
 
 pub(crate) use group::stages_by_turns;
+pub use report::first_wait;
 use roster::Roster;
 use slots::Granting;
 pub use undoing::undo_refused;
@@ -357,7 +358,7 @@ impl Turn<'_> {
             stage,
             settings,
             upgrade: Some(self.key),
-            downtime_accepted: true,
+            downtime_accepted: preflight::downtime_accepted(self.view, self.key, settings),
             ledger_as_of: self.target.revision,
             now: self.now,
         };

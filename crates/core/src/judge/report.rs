@@ -7,7 +7,7 @@ use afloat_api::clusterupgrade::{
     Finding, MAX_FINDINGS, MAX_LISTED_NODES, NodeCounters, NodeFailure, NodeWait, Phase, PhaseRecord, Preflight,
     Severity,
 };
-use afloat_api::{ConditionType, NodeState, Reason, Wait};
+use afloat_api::{ClusterUpgradeStatus, ConditionType, NodeState, Reason, Wait};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::roster::{Roster, Standings, is_there};
@@ -28,6 +28,21 @@ pub fn failure_text(standing: Standing<'_>) -> String {
         || "no reason was recorded".to_owned(),
         |failure| failure.message.clone(),
     )
+}
+
+/// What keeps the node whose turn it is tells more than what keeps those after it.
+fn tells_why(wait: &NodeWait) -> bool {
+    let reason = wait.wait.reason.parse().unwrap_or(Reason::InProgress);
+    !matches!(
+        reason,
+        Reason::WaitingForEarlierNode | Reason::WaitingForBudget | Reason::NodePaused
+    )
+}
+
+/// The wait that an upgrade is summed up by.
+pub fn first_wait(status: &ClusterUpgradeStatus) -> Option<&NodeWait> {
+    let mut waiting = status.waiting.iter();
+    waiting.find(|wait| tells_why(wait)).or_else(|| status.waiting.first())
 }
 
 fn short(text: &str, most: usize) -> String {
@@ -258,16 +273,8 @@ impl Turn<'_> {
                 "nodes in flight are put back as they were".to_owned(),
             );
         }
-        // What keeps the node whose turn it is tells more than what keeps those after it.
-        let later = |wait: &&NodeWait| {
-            let reason = wait.wait.reason.parse().unwrap_or(Reason::InProgress);
-            !matches!(
-                reason,
-                Reason::WaitingForEarlierNode | Reason::WaitingForBudget | Reason::NodePaused
-            )
-        };
-        let first = self.status.waiting.iter().find(later);
-        if let Some(wait) = first.or_else(|| self.status.waiting.first().filter(|_| self.status.slots.is_empty())) {
+        let first = first_wait(&self.status).filter(|wait| tells_why(wait) || self.status.slots.is_empty());
+        if let Some(wait) = first {
             let reason = wait.wait.reason.parse().unwrap_or(Reason::InProgress);
             return (reason, short(&format!("{}: {}", wait.node, wait.wait.message), 512));
         }

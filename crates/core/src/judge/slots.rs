@@ -11,6 +11,7 @@ use super::roster::Roster;
 use super::undoing::{is_wished, undo_refused};
 use crate::capacity::Room;
 use crate::gates::{self, Closed};
+use crate::lifecycle::drain;
 use crate::objects::Standing;
 use crate::plan::{self, Stage, StageKind};
 use crate::settings::{Settings, Share, upgrade_uid};
@@ -101,12 +102,14 @@ impl<'a> Granting<'a> {
                     until: None,
                 })
             });
-            let closed = closed.or_else(|| {
-                gates::control_plane(self.view, candidate.node, self.downtime_accepted)
-                    .and_then(|()| self.custom())
-                    .err()
-                    .map(|closed| *closed)
-            });
+            let closed = closed
+                .or_else(|| {
+                    gates::control_plane(self.view, candidate.node, self.downtime_accepted)
+                        .and_then(|()| self.custom())
+                        .err()
+                        .map(|closed| *closed)
+                })
+                .or_else(|| self.no_place_for_pods(candidate.node));
             let Some(closed) = closed else {
                 granted.slots.push(self.slot(&candidate));
                 break;
@@ -114,6 +117,25 @@ impl<'a> Granting<'a> {
             granted.held.push((candidate.node.name.clone(), closed));
         }
         granted
+    }
+
+    /// Control planes may carry workloads too: what cannot leave or finds no place keeps them as it keeps a worker.
+    fn no_place_for_pods(&self, node: &Node) -> Option<Closed> {
+        if drain::waived(self.view, node) {
+            return None;
+        }
+        let room = || no_room(&mut Room::new(self.view, &self.settings.accept), node);
+        self.no_headroom(node).or_else(room)
+    }
+
+    fn no_headroom(&self, node: &Node) -> Option<Closed> {
+        let block = drain::no_headroom(self.view, node, &self.settings.drain, self.now)?;
+        Some(Closed {
+            reason: block.reason,
+            message: block.message,
+            blocked_by: Some(block.by),
+            until: None,
+        })
     }
 
     fn custom(&self) -> Result<(), Box<Closed>> {
@@ -147,6 +169,7 @@ impl<'a> Granting<'a> {
                         .err()
                         .map(|closed| *closed)
                 })
+                .or_else(|| self.no_headroom(candidate.node))
                 .or_else(|| no_room(room.get_or_insert_with(|| self.room(&out)), candidate.node));
             let Some(closed) = closed else {
                 let node = candidate.node;

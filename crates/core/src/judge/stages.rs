@@ -149,10 +149,20 @@ impl Turn<'_> {
             .roster
             .standings()
             .map(|(_, standing)| standing)
-            .find(|standing| standing.upgrade.spec.role != NodeRole::Worker && standing.set_aside());
+            .filter(|standing| standing.set_aside())
+            .find(|standing| match standing.upgrade.spec.role {
+                NodeRole::Worker => false,
+                // The others were told that they follow it.
+                NodeRole::FirstControlPlane => true,
+                NodeRole::ControlPlane => !standing.lost_its_node(),
+            });
         if let Some(standing) = control_plane {
-            let why = report::failure_text(standing);
-            let message = format!("control plane {} was put back: {why}", standing.node());
+            let (node, why) = (standing.node(), report::failure_text(standing));
+            let message = if standing.lost_its_node() {
+                format!("control plane {node}, which was to go first, left the cluster: create another ClusterUpgrade")
+            } else {
+                format!("control plane {node} was put back: {why}")
+            };
             return Some((Reason::ControlPlaneFailed, message));
         }
         (failed.len() > settings.max_failed).then(|| {

@@ -24,7 +24,7 @@ const PARTS: usize = 4;
 
 /// What keeps a pod on its node.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Block {
+pub(crate) struct Block {
     /// The pod whose eviction would be refused, where it is that.
     pub pod: Option<ObjectRef>,
     pub reason: Reason,
@@ -91,7 +91,7 @@ pub(super) fn advance(turn: &mut Turn<'_>, node: &Node) -> bool {
 }
 
 /// A node that is alone keeps its pods: nothing else could run them, and they live through a restart of the kubelet.
-pub(super) fn waived(view: &View, node: &Node) -> bool {
+pub(crate) fn waived(view: &View, node: &Node) -> bool {
     !view
         .nodes
         .values()
@@ -159,6 +159,37 @@ pub(super) fn look(turn: &Turn<'_>, node: &Node) -> Look {
         }
     }
     look
+}
+
+/// A budget that would let none of its pods leave a node now: its drain would only wait. Where one may go, the others follow as
+/// replicas come up elsewhere. One that is not healthy and may go for that reason makes no room for those that are.
+pub(crate) fn no_headroom(view: &View, node: &Node, options: &Drain, now: Timestamp) -> Option<Block> {
+    if waived(view, node) {
+        return None;
+    }
+    let mut left: BTreeMap<Key, i64> = BTreeMap::new();
+    let mut moving: BTreeSet<&Key> = BTreeSet::new();
+    let mut blocked: BTreeMap<Key, Block> = BTreeMap::new();
+    for pod in view.pods_on(&node.name).filter(|pod| has_to_leave(pod)) {
+        let fate = match pod.ending {
+            Some(_) => None,
+            None => fate(view, pod, options, &mut left, now).err(),
+        };
+        match fate {
+            Some(block) if block.reason == Reason::WaitingForPodDisruptionBudget => {
+                let namespace = block.by.namespace.as_deref().unwrap_or_default();
+                blocked.entry(Key::new(namespace, &block.by.name)).or_insert(*block);
+            }
+            None if pod.ready || pod.ending.is_some() => {
+                moving.extend(view.budgets_of(pod).map(|budget| &budget.key));
+            }
+            _ => {}
+        }
+    }
+    blocked
+        .into_iter()
+        .find(|(budget, _)| !moving.contains(budget))
+        .map(|(_, block)| block)
 }
 
 /// DaemonSets would put theirs back at once, mirror pods cannot be evicted, and our own work there. A finished pod that was asked

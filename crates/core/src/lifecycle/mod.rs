@@ -7,7 +7,7 @@
 
 mod begin;
 mod conditions;
-mod drain;
+pub(crate) mod drain;
 mod pods;
 mod rollback;
 mod staging;

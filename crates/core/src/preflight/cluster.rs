@@ -15,9 +15,12 @@ use crate::window;
 
 /// Whether the person takes the moments without an API server that two control planes cost: what the gate asks.
 pub fn downtime_accepted(view: &View, upgrade: &Key, settings: &Settings) -> bool {
-    settings
-        .accept
-        .contains(&accept_word(&upgrade_ref(view, upgrade), Reason::ApiDowntime))
+    settings.accept.contains(&downtime_word(view, upgrade))
+}
+
+/// The word by which a person accepts it.
+pub fn downtime_word(view: &View, upgrade: &Key) -> String {
+    accept_word(&upgrade_ref(view, upgrade), Reason::ApiDowntime)
 }
 
 pub(super) fn upgrade_ref(view: &View, upgrade: &Key) -> ObjectRef {

@@ -16,7 +16,7 @@ use crate::plan::{self, Stage};
 use crate::settings::Settings;
 use crate::view::{Key, Node, View};
 
-pub use cluster::downtime_accepted;
+pub use cluster::{downtime_accepted, downtime_word};
 
 /// What the CRD lets a message and a remedy have.
 const LONGEST: usize = 512;

@@ -9,7 +9,6 @@ use jiff::SignedDuration;
 
 use super::{Look, accept_word, short_kind};
 use crate::capacity::{Room, workload_of};
-use crate::plan::StageKind;
 use crate::view::{Node, NodeName, Pod, PodBudget, View, WorkloadKind};
 
 /// How many nodes are tried for room, those with the most on them first: the gate looks at every one again, later.
@@ -189,11 +188,10 @@ impl Look<'_> {
         }
     }
 
-    /// Workloads without a place when a single worker is away. Where there are no spare machines that is often so, and a person
+    /// Workloads without a place when a single node is away. Where there are no spare machines that is often so, and a person
     /// may well take that a replica waits: it is a warning, by workload.
     fn room(&mut self, taken: &BTreeSet<NodeName>) {
         let mut nodes: Vec<&Arc<Node>> = taken.iter().filter_map(|name| self.view.nodes.get(name)).collect();
-        nodes.retain(|node| StageKind::Workers.takes(node));
         nodes.sort_by_cached_key(|node| {
             let used = self.view.used_on(&node.name);
             std::cmp::Reverse(used.map_or((0, 0), |used| (used.memory, used.cpu_milli)))

@@ -263,35 +263,41 @@ impl World {
         let revision = self.store.revision().saturating_sub(back).max(self.whole_at);
         let bug = self.operators[index].bug;
         let incarnation = self.operators[index].incarnation;
-        let mut operator = Operator::new(bug);
+        let mut operator = self.reader(revision);
+        operator.bug = bug;
         operator.alive = true;
         operator.incarnation = incarnation;
-        operator.view.home = Arc::clone(&self.home);
-        operator.view.images = self.images.clone();
-        operator.view.kubeadm_config = Some(Arc::from("clusterName: sim\n"));
-        for kind in KindName::ALL {
-            feed::list(&mut operator.view, &self.store, &mut operator.cursors, kind, revision);
-        }
-        operator
-            .queue
-            .extend(operator.view.upgrades.keys().cloned().map(Subject::Upgrade));
-        operator
-            .queue
-            .extend(operator.view.control_planes.keys().cloned().map(Subject::ControlPlane));
-        operator
-            .queue
-            .extend(operator.view.workers.keys().cloned().map(Subject::Workers));
-        operator
-            .queue
-            .extend(operator.view.node_upgrades().keys().cloned().map(Subject::Node));
-        // A list says of which revision it is.
-        operator.view.nodes_as_of = Revision(revision);
+        operator.queue.extend(subjects(&operator.view));
         self.operators[index] = operator;
         self.probe(index);
         self.begin_turns(index);
         let after = self.some(10, 2 * SECOND);
         self.plan_sync(index, after);
         self.probe_operators();
+    }
+
+    /// One that has read everything as it was at a revision.
+    fn reader(&self, revision: u64) -> Operator {
+        let mut operator = Operator::new(None);
+        let view = &mut operator.view;
+        view.home = Arc::clone(&self.home);
+        view.images = self.images.clone();
+        view.kubeadm_config = Some(Arc::from("clusterName: sim\n"));
+        for kind in KindName::ALL {
+            feed::list(view, &self.store, &mut operator.cursors, kind, revision);
+        }
+        // A list says of which revision it is.
+        view.nodes_as_of = Revision(revision);
+        operator
+    }
+
+    /// What an operator sees that has read and asked everything now.
+    pub fn as_it_is(&mut self) -> View {
+        let index = self.operators.len();
+        let reader = self.reader(self.store.revision());
+        self.operators.push(reader);
+        self.probe(index);
+        self.operators.pop().map(|reader| reader.view).unwrap_or_default()
     }
 
     /// Watches deliver, each as far as it has come.
@@ -397,6 +403,15 @@ impl World {
         }
         changed
     }
+}
+
+/// Everything there is to decide on.
+pub fn subjects(view: &View) -> Vec<Subject> {
+    let upgrades = view.upgrades.keys().cloned().map(Subject::Upgrade);
+    let planes = view.control_planes.keys().cloned().map(Subject::ControlPlane);
+    let workers = view.workers.keys().cloned().map(Subject::Workers);
+    let nodes = view.node_upgrades().keys().cloned().map(Subject::Node);
+    upgrades.chain(planes).chain(workers).chain(nodes).collect()
 }
 
 /// How long every watch is still held: a sync before would bring nothing.

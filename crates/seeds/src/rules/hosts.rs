@@ -34,7 +34,7 @@ impl Rules {
             self.skew_holds(machines, name, before);
         }
         if machine.control_plane && before.parts != after.parts {
-            self.quorum_holds(machines, name, before);
+            self.quorum_holds(store, machines, name, before);
             self.traffic_is_served(machines, name, before);
         }
     }
@@ -111,8 +111,9 @@ impl Rules {
         }
     }
 
-    /// Rule 2: etcd never loses its majority by our hand.
-    fn quorum_holds(&mut self, machines: &BTreeMap<NodeName, Machine>, name: &NodeName, before: &Facts) {
+    /// Rule 2: etcd never loses its majority by our hand, but where one of two has to go and a person accepted that. A single member has no
+    /// other to go on without it.
+    fn quorum_holds(&mut self, store: &Store, machines: &BTreeMap<NodeName, Machine>, name: &NodeName, before: &Facts) {
         let Some(machine) = machines.get(name) else { return };
         if !before.serves(Component::Etcd) || machine.facts.serves(Component::Etcd) {
             return;
@@ -123,7 +124,16 @@ impl Rules {
             .iter()
             .filter(|other| other.facts.serves(Component::Etcd))
             .count();
-        if members.len() >= 3 && up <= members.len() / 2 {
+        let accepted = || {
+            let mut words = store.upgrades.values().flat_map(|upgrade| &upgrade.spec.accept);
+            words.any(|word| word.ends_with(":ApiDowntime"))
+        };
+        let costs = match members.len() {
+            1 => false,
+            2 => !accepted(),
+            _ => true,
+        };
+        if costs && up <= members.len() / 2 {
             self.breaks(
                 2,
                 format!("etcd of {name} is ended while {up} of {} members are up", members.len()),

@@ -125,8 +125,6 @@ pub struct Rules {
     doing: Option<Doing>,
     now: Millis,
     broken: Option<Broken>,
-    /// Downtime of the API was accepted: quorum is lost in every scenario with fewer than three control planes.
-    pub downtime_accepted: bool,
     /// How often each rule had something to judge: one that never has is not tested.
     pub judged: [u64; RULES],
 }

@@ -89,11 +89,21 @@ pub(super) static FAULTY: &[Scenario] = &[
     ),
     scenario(
         "stuck-pdb-later",
-        "a budget whose controller is gone: the drain runs into its limit",
+        "a budget whose controller is gone: whoever has its pods is held back after the first",
+        "Workers: WaitingForPodDisruptionBudget",
+        0,
+        |setup| {
+            frozen(setup, 5);
+            setup.upgrade(TO, |spec| spec.drain = Some(drain_for(600)));
+        },
+    ),
+    scenario(
+        "stuck-pdb-in-drain",
+        "the same with two pods a node: the drain of the first runs into its limit",
         FAILED,
         0,
         |setup| {
-            frozen(setup);
+            frozen(setup, 10);
             setup.upgrade(TO, |spec| spec.drain = Some(drain_for(600)));
         },
     ),
@@ -103,7 +113,7 @@ pub(super) static FAULTY: &[Scenario] = &[
         SUCCEEDED,
         15 * MINUTE,
         |setup| {
-            frozen(setup);
+            frozen(setup, 5);
             setup.upgrade(TO, |_| {});
             setup.at(15 * MINUTE, Act::FreeBudget(budget_key("till")));
         },
@@ -151,7 +161,7 @@ pub(super) static FAULTY: &[Scenario] = &[
         SUCCEEDED,
         15 * MINUTE,
         |setup| {
-            frozen(setup);
+            frozen(setup, 5);
             setup.upgrade(TO, |spec| {
                 spec.drain = Some(DrainOption {
                     on_timeout: Some(OnDrainTimeout::Defer),

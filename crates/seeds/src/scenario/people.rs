@@ -1,7 +1,7 @@
 //! Scenarios in which people do something: nodes come and go, upgrades are aborted, nodes undone or deferred.
 
 use super::Scenario;
-use super::setup::{TO, node};
+use super::setup::{FROM, TO, node};
 use super::words::{ABORTED, SUCCEEDED, abort_in, rollback_in, scenario, usual};
 use crate::time::{MINUTE, SECOND};
 use crate::world::Act;
@@ -23,6 +23,31 @@ pub(super) static PEOPLE: &[Scenario] = &[
             usual(setup);
             setup.upgrade(TO, |_| {});
             setup.when(NodeState::Upgrading, Some("w-2"), SECOND, Act::RemoveNode(node("w-2")));
+        },
+    ),
+    scenario(
+        "control-plane-removed",
+        "a control plane is taken out before its turn",
+        SUCCEEDED,
+        30 * MINUTE,
+        |setup| {
+            setup.cluster(5, 2, FROM);
+            setup.workloads();
+            setup.upgrade(TO, |_| {});
+            let act = Act::RemoveNode(node("cp-5"));
+            setup.when(NodeState::Upgrading, Some("cp-3"), SECOND, act);
+        },
+    ),
+    scenario(
+        "budget-edited",
+        "a person lets more workers go at once half-way",
+        SUCCEEDED,
+        30 * MINUTE,
+        |setup| {
+            setup.cluster(3, 7, FROM);
+            setup.workloads();
+            let key = setup.upgrade(TO, |_| {});
+            setup.when(NodeState::Draining, Some("w-1"), SECOND, Act::Budget(key, 3));
         },
     ),
     scenario(

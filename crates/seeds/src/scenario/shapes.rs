@@ -270,7 +270,7 @@ pub(super) static SHAPES: &[Scenario] = &[
     scenario(
         "gate-never-opens",
         "a gate that stays closed",
-        "ControlPlane: WaitingForEarlierNode",
+        "ControlPlane: WaitingForGate",
         0,
         |setup| {
             usual(setup);
@@ -285,6 +285,17 @@ pub(super) static SHAPES: &[Scenario] = &[
         0,
         |setup| {
             usual(setup);
+            setup.control_plane_alone(TO);
+        },
+    ),
+    scenario(
+        "alone-two-control-planes",
+        "the same with two, where nobody could accept that etcd loses its quorum: none goes",
+        "Staged",
+        0,
+        |setup| {
+            setup.cluster(2, 3, FROM);
+            setup.workloads();
             setup.control_plane_alone(TO);
         },
     ),

@@ -79,12 +79,12 @@ pub(super) fn stuck(setup: &mut Setup<'_>) {
 }
 
 /// A budget that is counted down and never again up.
-pub(super) fn frozen(setup: &mut Setup<'_>) {
+pub(super) fn frozen(setup: &mut Setup<'_>, replicas: usize) {
     usual(setup);
     setup.workload(&workload(
         KeeperKind::ReplicaSet,
         "till",
-        5,
+        replicas,
         Some(BudgetSpec::MaxUnavailable(1)),
     ));
     setup.freeze(budget_key("till"));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use afloat_api::{ClusterUpgrade, NodeKubeadmUpgrade, NodeState};
 use afloat_core::view::{GateState, Key, Node, NodeName, Pod, Wish};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::{Event, World};
 use crate::store::{Kind as _, Meant, Writer};
@@ -17,6 +18,8 @@ pub enum Act {
     Pause(Key),
     Resume(Key),
     Abort(Key),
+    /// So many workers at once, from now on.
+    Budget(Key, i32),
     Delete(Key),
     /// Takes the pause off a node; off all nodes where none is named.
     Unpause(Option<NodeName>),
@@ -114,6 +117,13 @@ impl World {
             Act::Pause(key) => self.edit(key, |upgrade| upgrade.spec.paused = Some(true)),
             Act::Resume(key) => self.edit(key, |upgrade| upgrade.spec.paused = None),
             Act::Abort(key) => self.edit(key, |upgrade| upgrade.spec.abort = Some(true)),
+            Act::Budget(key, many) => {
+                let many = *many;
+                self.edit(key, |upgrade| {
+                    let budget = upgrade.spec.budget.get_or_insert_default();
+                    budget.max_unavailable = Some(IntOrString::Int(many));
+                });
+            }
             Act::Delete(key) => {
                 let _ = self
                     .store
@@ -195,13 +205,23 @@ impl World {
     }
 
     fn remove_node(&mut self, name: &NodeName) {
-        if self.machines.get(name).is_none_or(|machine| machine.control_plane) {
+        let planes = self.machines.values().filter(|machine| machine.control_plane).count();
+        // Whoever takes a control plane out sees to it that etcd goes on.
+        let Some(machine) = self
+            .machines
+            .get(name)
+            .filter(|machine| !machine.control_plane || planes > 3)
+        else {
             return;
-        }
+        };
+        let control_plane = machine.control_plane;
         self.store.remove::<Node>(Writer::Person, name);
         self.machines.remove(name);
         self.told.remove(name);
         self.rules.machine_left(name);
+        if control_plane {
+            self.members_hear();
+        }
     }
 
     fn delete_node_upgrade(&mut self, name: &NodeName) {

@@ -1,6 +1,7 @@
 //! The judge, played through on small clusters: who goes when, what holds them, how an upgrade ends.
 
 mod ends;
+mod held;
 mod ledger;
 mod pauses;
 mod staging;
