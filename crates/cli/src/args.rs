@@ -140,6 +140,9 @@ pub struct Sandbox {
     /// The version to upgrade it to [default: v1.36.3; with --serve nothing is begun unless this is given]
     #[arg(long, value_name = "VERSION", value_parser = version)]
     pub to: Option<String>,
+    /// A warning of the preflight to accept, as it is printed; may be given several times
+    #[arg(long, value_name = "WARNING")]
+    pub accept: Vec<String>,
     /// What goes wrong on purpose
     #[arg(long, value_name = "FAULT", value_enum, value_delimiter = ',')]
     pub faults: Vec<crate::sandbox::upgrade::Fault>,

@@ -78,13 +78,33 @@ async fn a_refused_preflight_changes_nothing_and_ends_with_3() {
     assert!(said.contains("warning node/worker-2  cordoned by someone"), "{said}");
     assert!(said.contains("0 errors, 1 warning. Nothing was changed."), "{said}");
     assert!(
-        said.contains("afloat upgrade --to v1.36.3 --accept node/worker-2:Cordoned"),
+        said.contains("running it again with:\n    --accept node/worker-2:Cordoned"),
         "{said}"
     );
     assert!(upgrades(&world).await.is_empty());
     let accepted = "afloat upgrade --to v1.36.3 --accept node/worker-2:Cordoned --yes --no-wait";
     assert_eq!(code(&world, accepted).await.1, Code::Done);
     assert_eq!(upgrades(&world).await[0].spec.accept, ["node/worker-2:Cordoned"]);
+}
+
+#[tokio::test]
+async fn what_is_accepted_later_is_added_to_what_was_said_before() {
+    let world = World::new().await;
+    let first =
+        "afloat upgrade --to v1.36.3 --max-failed 1 --pause-nodes worker-1 --delete-emptydir-data --yes --no-wait";
+    assert_eq!(code(&world, first).await.1, Code::Done);
+    world.cordon("worker-2").await;
+    let later = "afloat upgrade --to v1.36.3 --accept node/worker-2:Cordoned --max-unavailable 2 --yes --no-wait";
+    assert_eq!(code(&world, later).await.1, Code::Done);
+    let spec = serde_json::to_value(&upgrades(&world).await[0].spec).unwrap();
+    let wanted = json!({
+        "kubernetesVersion": "v1.36.3",
+        "accept": ["node/worker-2:Cordoned"],
+        "budget": {"maxUnavailable": 2, "maxFailed": 1},
+        "drain": {"deleteEmptyDirData": true},
+        "nodeUpgradeOption": {"strategy": {"mode": "manual", "pauseNodes": ["worker-1"]}},
+    });
+    assert_eq!(spec, wanted);
 }
 
 #[tokio::test]

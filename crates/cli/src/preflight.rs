@@ -74,7 +74,7 @@ pub fn counted(findings: &[Finding]) -> String {
 }
 
 /// What to do about findings that stop an upgrade.
-pub fn advice(to: &str, findings: &[Finding]) -> Vec<String> {
+pub fn advice(findings: &[Finding]) -> Vec<String> {
     let errors = findings.iter().any(|finding| finding.severity == Severity::Error);
     let mut open = findings
         .iter()
@@ -82,25 +82,31 @@ pub fn advice(to: &str, findings: &[Finding]) -> Vec<String> {
     match (errors, open.next().is_some()) {
         (true, false) => vec!["Fix the errors and run it again.".to_owned()],
         (true, true) => vec![
-            "Fix the errors and run it again; accept the warnings with:".to_owned(),
-            format!("  {}", accepting(to, findings)),
+            "Fix the errors and run it again; accept the warnings by adding:".to_owned(),
+            format!(" {}", accepted_by(findings)),
         ],
         (false, _) => vec![
-            "Accept the warnings with:".to_owned(),
-            format!("  {}", accepting(to, findings)),
+            "Accept the warnings by running it again with:".to_owned(),
+            format!(" {}", accepted_by(findings)),
         ],
     }
 }
 
-/// The command that accepts every warning.
+/// The command that accepts every warning of an upgrade that is there: it adds to its settings.
 pub fn accepting(to: &str, findings: &[Finding]) -> String {
+    format!("afloat upgrade --to {to}{}", accepted_by(findings))
+}
+
+/// The flags that accept every warning.
+fn accepted_by(findings: &[Finding]) -> String {
     let warnings = findings.iter().filter(|finding| finding.severity == Severity::Warning);
-    let keys = warnings.map(|finding| format!(" --accept {}", accept_key(finding)));
-    format!("afloat upgrade --to {to}{}", keys.collect::<String>())
+    warnings
+        .map(|finding| format!(" --accept {}", accept_key(finding)))
+        .collect()
 }
 
 /// The whole report: findings, count, and what follows.
-pub fn report(to: &str, findings: &[Finding], width: usize, colour: bool) -> Vec<String> {
+pub fn report(findings: &[Finding], width: usize, colour: bool) -> Vec<String> {
     let mut lines = finding_lines(findings, width, colour);
     if !findings.is_empty() {
         lines.push(String::new());
@@ -109,7 +115,7 @@ pub fn report(to: &str, findings: &[Finding], width: usize, colour: bool) -> Vec
         lines.push(format!("  {} Nothing stops it.", counted(findings)));
     } else {
         lines.push(format!("  {} Nothing was changed.", counted(findings)));
-        lines.extend(advice(to, findings).into_iter().map(|line| format!("  {line}")));
+        lines.extend(advice(findings).into_iter().map(|line| format!("  {line}")));
     }
     lines
 }
@@ -160,14 +166,14 @@ mod tests {
 
     #[test]
     fn every_finding_names_object_fact_and_remedy_and_the_count_comes_last() {
-        let text = report("v1.36.3", &some(), usize::MAX, false).join("\n");
+        let text = report(&some(), usize::MAX, false).join("\n");
         let wanted = "  error   pdb/shop/checkout  allows 0 disruptions: 2 of 2 pods must stay, both on worker-2; it can never be drained
           help: kubectl -n shop scale deploy/checkout --replicas=3
   warning node/worker-5      cordoned by someone: it is upgraded but stays cordoned
 
   1 error, 1 warning. Nothing was changed.
-  Fix the errors and run it again; accept the warnings with:
-    afloat upgrade --to v1.36.3 --accept node/worker-5:Cordoned";
+  Fix the errors and run it again; accept the warnings by adding:
+    --accept node/worker-5:Cordoned";
         assert_eq!(text, wanted);
     }
 
@@ -189,7 +195,7 @@ mod tests {
         let mut found = some();
         found.remove(0);
         found[0].accepted = true;
-        let text = report("v1.36.3", &found, usize::MAX, false).join("\n");
+        let text = report(&found, usize::MAX, false).join("\n");
         assert!(text.contains("stays cordoned (accepted)"), "{text}");
         assert!(
             text.ends_with("0 errors, 1 warning, 1 accepted. Nothing stops it."),

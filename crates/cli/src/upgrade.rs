@@ -52,6 +52,10 @@ pub async fn upgrade(
         // Who only asks for the version again wants to follow, not to take settings back.
         Chosen::Open(..) if bare(&spec) => {}
         Chosen::Open(..) | Chosen::Fresh(_) => {
+            let spec = match &chosen {
+                Chosen::Open(_, upgrade) => with_what_was_said(upgrade, &spec),
+                _ => spec,
+            };
             let looked = Look::new(live.view(), &chosen, &spec)?;
             if let Some(code) = looked.speak(arguments, screen, begun, &chosen)? {
                 return Ok(code);
@@ -168,6 +172,53 @@ fn bare(spec: &ClusterUpgradeSpec) -> bool {
         }
 }
 
+/// The settings of an upgrade that is there, with those that are asked for now. What was written on a command line before stays: an apply
+/// takes back whatever its writer leaves out. What others have written is theirs.
+fn with_what_was_said(upgrade: &ClusterUpgrade, asked: &ClusterUpgradeSpec) -> ClusterUpgradeSpec {
+    let own = upgrade.metadata.managed_fields.iter().flatten();
+    let own = own
+        .filter(|entry| entry.manager.as_deref() == Some(FIELD_MANAGER) && entry.operation.as_deref() == Some("Apply"));
+    let fields: Vec<_> = own.filter_map(|entry| entry.fields_v1.as_ref()).collect();
+    let said = |field: &str| fields.iter().any(|fields| !fields.0["f:spec"][field].is_null());
+    let (before, now) = (&upgrade.spec, asked.clone());
+    let drain = |drain: DrainOption, before: &DrainOption| DrainOption {
+        evict_unmanaged_pods: drain.evict_unmanaged_pods.or(before.evict_unmanaged_pods),
+        delete_empty_dir_data: drain.delete_empty_dir_data.or(before.delete_empty_dir_data),
+        ..drain
+    };
+    let budget = |budget: Budget, before: &Budget| Budget {
+        max_unavailable: budget.max_unavailable.or_else(|| before.max_unavailable.clone()),
+        max_failed: budget.max_failed.or(before.max_failed),
+        ..budget
+    };
+    let mut accept = now.accept;
+    if said("f:accept") {
+        let missing = before.accept.iter().filter(|word| !accept.contains(word));
+        accept.extend(missing.cloned().collect::<Vec<_>>());
+    }
+    ClusterUpgradeSpec {
+        node_upgrade_option: now.node_upgrade_option.or_else(|| {
+            before
+                .node_upgrade_option
+                .clone()
+                .filter(|_| said("f:nodeUpgradeOption"))
+        }),
+        drain: match before.drain.as_ref().filter(|_| said("f:drain")) {
+            Some(before) => Some(drain(now.drain.unwrap_or_default(), before)),
+            None => now.drain,
+        },
+        budget: match before.budget.as_ref().filter(|_| said("f:budget")) {
+            Some(before) => Some(budget(now.budget.unwrap_or_default(), before)),
+            None => now.budget,
+        },
+        window: now
+            .window
+            .or_else(|| before.window.clone().filter(|_| said("f:window"))),
+        accept,
+        ..now
+    }
+}
+
 /// What was written on the command line, and nothing else: the rest is for the operator's defaults and for other writers.
 fn spec(arguments: &Upgrade) -> ClusterUpgradeSpec {
     let manual = arguments.pause_all || !arguments.pause_nodes.is_empty();
@@ -247,7 +298,7 @@ impl Look {
     ) -> Result<Option<Code>, Problem> {
         let passes = afloat_core::preflight::passes(&self.findings);
         let layout = screen.layout(false);
-        let report = preflight::report(&self.to, &self.findings, layout.width, layout.colour).join("\n");
+        let report = preflight::report(&self.findings, layout.width, layout.colour).join("\n");
         if arguments.output.is_none() {
             let took = begun.elapsed().as_secs_f64();
             screen.say(&format!("  Checking {} ... {took:.1}s\n\n{report}", self.looked_at));

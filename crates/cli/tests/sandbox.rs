@@ -127,6 +127,140 @@ fn serve_prints_the_line_to_copy_and_removes_what_it_made() {
 }
 
 #[test]
+fn p1_an_upgrade_ends_with_0_and_sums_up_what_it_took() {
+    let output = afloat(&["sandbox", "--nodes", "3+2", "--speed", "100"]).unwrap();
+    let printed = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{printed}{}", text(&output.stderr));
+    assert!(printed.contains("sandbox is at v1.36.3.   5 of 5 nodes, "), "{printed}");
+    for node in ["cp-1", "cp-2", "cp-3", "worker-1", "worker-2"] {
+        let done = |line: &str| line.contains(node) && line.contains("Verifying → Succeeded");
+        assert!(printed.lines().any(done), "{node}: {printed}");
+    }
+}
+
+#[test]
+fn what_the_preflight_refuses_ends_with_3_where_nobody_can_help_and_goes_on_where_it_is_accepted() {
+    let refused = afloat(&["sandbox", "--nodes", "2+1", "--speed", "100"]).unwrap();
+    let printed = text(&refused.stdout);
+    assert_eq!(refused.status.code(), Some(3), "{printed}{}", text(&refused.stderr));
+    assert!(printed.contains("quorum"), "{printed}");
+    let accept = "clusterupgrade/afloat-system/sandbox:ApiDowntime";
+    assert!(printed.contains(accept), "{printed}");
+    let accepted = afloat(&["sandbox", "--nodes", "2+1", "--speed", "100", "--accept", accept]).unwrap();
+    let printed = text(&accepted.stdout);
+    assert_eq!(accepted.status.code(), Some(0), "{printed}{}", text(&accepted.stderr));
+}
+
+/// A cluster that is served until this is dropped.
+struct Served {
+    process: std::process::Child,
+    lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
+    kubeconfig: std::path::PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Served {
+    fn start(arguments: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let kubeconfig = folder.path().join("config");
+        let mut process = Command::new(env!("CARGO_BIN_EXE_afloat"))
+            .args(["sandbox", "--serve", "--kubeconfig"])
+            .arg(&kubeconfig)
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        Self {
+            process,
+            lines,
+            kubeconfig,
+            _folder: folder,
+        }
+    }
+
+    /// Reads on to a line with this in it.
+    fn until(&mut self, wanted: &str) -> String {
+        let mut read = String::new();
+        for line in self.lines.by_ref() {
+            let line = line.unwrap();
+            if line.contains(wanted) {
+                return line;
+            }
+            read.push_str(&line);
+            read.push('\n');
+        }
+        panic!("nothing says {wanted:?}:\n{read}");
+    }
+
+    fn afloat(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_afloat"));
+        command
+            .env("KUBECONFIG", &self.kubeconfig)
+            .args(arguments)
+            .output()
+            .unwrap()
+    }
+
+    /// As `kubectl scale` does.
+    fn scale(&self, namespace: &str, deployment: &str, replicas: u32) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let config = kube::config::Kubeconfig::read_from(&self.kubeconfig).unwrap();
+            let options = kube::config::KubeConfigOptions::default();
+            let config = kube::Config::from_custom_kubeconfig(config, &options).await.unwrap();
+            let client = kube::Client::try_from(config).unwrap();
+            let deployments: kube::Api<k8s_openapi::api::apps::v1::Deployment> =
+                kube::Api::namespaced(client, namespace);
+            let patch = kube::api::Patch::Merge(serde_json::json!({"spec": {"replicas": replicas}}));
+            let parameters = kube::api::PatchParams::default();
+            deployments.patch(deployment, &parameters, &patch).await.unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_stuck_budget_is_explained_and_the_upgrade_goes_on_by_itself_once_it_is_freed() {
+    let mut served = Served::start(&[
+        "--scenario",
+        "stuck-pdb",
+        "--workers",
+        "2",
+        "--speed",
+        "100",
+        "--to",
+        "v1.36.3",
+    ]);
+    served.until("Upgrading in place");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let said = loop {
+        let explained = text(&served.afloat(&["explain"]).stdout);
+        if explained.contains("pdb/shop/licence") {
+            break explained;
+        }
+        assert!(Instant::now() < deadline, "{explained}");
+        std::thread::sleep(Duration::from_millis(200));
+    };
+    assert!(
+        said.contains("kubectl -n shop scale deploy/licence --replicas=2"),
+        "the command that frees it: {said}"
+    );
+    served.scale("shop", "licence", 2);
+    let end = served.until("is at v1.36.3");
+    assert!(end.contains("5 of 5 nodes"), "{end}");
+}
+
+#[test]
 fn version_and_completion_work() {
     let version = text(&afloat(&["version", "-o", "json"]).unwrap().stdout);
     let version: serde_json::Value = serde_json::from_str(&version).unwrap();

@@ -179,8 +179,8 @@ impl Trial {
                 deeds.push((from + Duration::from_mins(2), Deed::Resume));
             }
             1 => deeds.push((at(rng), Deed::PauseNode(rng.usize(..nodes)))),
-            2 => deeds.push((at(rng), Deed::Wish(rng.usize(..nodes), "Defer"))),
-            3 => deeds.push((at(rng), Deed::Wish(rng.usize(..nodes), "Rollback"))),
+            2 => deeds.push((at(rng), Deed::Wish(rng.usize(..nodes), "defer"))),
+            3 => deeds.push((at(rng), Deed::Wish(rng.usize(..nodes), "rollback"))),
             4 => deeds.push((at(rng), Deed::Cordon(rng.usize(..nodes)))),
             5 => deeds.push((at(rng), Deed::Abort)),
             6 => deeds.push((at(rng), Deed::Delete)),

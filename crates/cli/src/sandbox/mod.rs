@@ -94,7 +94,13 @@ async fn run_kubeadm(arguments: Sandbox, scenario: Scenario) -> Result<Code, Pro
     let mut code = Code::Done;
     if asked {
         let workers = nodes - usize::try_from(shape.control_planes).unwrap_or(nodes);
-        code = upgrade::run(&server.client(), &to, workers, speed).await?;
+        let wish = upgrade::Wish {
+            to: &to,
+            workers,
+            accept: &arguments.accept,
+            served: service.is_some(),
+        };
+        code = upgrade::run(&server.client(), &wish, speed).await?;
     }
     if let Some(service) = service {
         // The cluster is there already: nothing is filled in any more.

@@ -86,9 +86,10 @@ impl Operator {
 }
 
 /// Asks for the upgrade, as a person would who accepts what a sandbox loses.
-pub async fn ask(client: &kube::Client, to: &str, workers: usize) -> Result<Key, Problem> {
+async fn ask(client: &kube::Client, wish: &Wish<'_>) -> Result<Key, Problem> {
     let spec = ClusterUpgradeSpec {
-        kubernetes_version: to.to_owned(),
+        kubernetes_version: wish.to.to_owned(),
+        accept: wish.accept.to_vec(),
         drain: Some(DrainOption {
             delete_empty_dir_data: Some(true),
             evict_unmanaged_pods: Some(true),
@@ -96,7 +97,7 @@ pub async fn ask(client: &kube::Client, to: &str, workers: usize) -> Result<Key,
         }),
         budget: Some(afloat_api::clusterupgrade::Budget {
             max_unavailable: Some(k8s_openapi::apimachinery::pkg::util::intstr::IntOrString::Int(
-                i32::try_from(workers / 4).unwrap_or(1).max(1),
+                i32::try_from(wish.workers / 4).unwrap_or(1).max(1),
             )),
             ..afloat_api::clusterupgrade::Budget::default()
         }),
@@ -110,16 +111,28 @@ pub async fn ask(client: &kube::Client, to: &str, workers: usize) -> Result<Key,
     Ok(Key::new(tier2::HOME, NAME))
 }
 
-/// Asks for the upgrade and follows it to its end.
-pub async fn run(client: &kube::Client, to: &str, workers: usize, speed: f64) -> Result<Code, Problem> {
+/// What a sandbox is asked for.
+pub struct Wish<'a> {
+    pub to: &'a str,
+    pub workers: usize,
+    pub accept: &'a [String],
+    /// Somebody can reach the cluster, and let go on what is held.
+    pub served: bool,
+}
+
+/// Asks for the upgrade and follows it to its end, or to where only a person could help.
+pub async fn run(client: &kube::Client, wish: &Wish<'_>, speed: f64) -> Result<Code, Problem> {
     let mut screen = Screen::stdout();
-    screen.say(&format!("Upgrading in place to {to}, {speed} times as quick as life"));
-    let key = ask(client, to, workers).await?;
+    screen.say(&format!(
+        "Upgrading in place to {}, {speed} times as quick as life",
+        wish.to
+    ));
+    let key = ask(client, wish).await?;
     let cluster = Cluster::of(client.clone(), tier2::HOME);
     let mut live = cluster.look(Scope::Everything).await?;
     let manner = Manner {
         limit: None,
-        end_when_held: false,
+        end_when_held: !wish.served,
         wide: false,
         silent: false,
     };
