@@ -360,7 +360,7 @@ edge-1 waits, because
       pdb/shop/checkout allows 0 disruptions (2 required, 2 healthy), because
         deploy/shop/checkout has 2 replicas and both are on worker-2
 Any one of these frees it:
-  kubectl -n shop scale deploy/checkout --replicas=3      adds a spare; the drain goes on by itself
+  kubectl -n shop scale deploy/checkout --replicas=3      adds a spare; it goes on by itself
   afloat defer worker-2                                   puts it back as it was and takes it last
   afloat abort                                            stops after putting worker-2 back
 ";

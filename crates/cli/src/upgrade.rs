@@ -53,7 +53,8 @@ pub async fn upgrade(
         Chosen::Open(..) if bare(&spec) => {}
         Chosen::Open(..) | Chosen::Fresh(_) => {
             let spec = match &chosen {
-                Chosen::Open(_, upgrade) => with_what_was_said(upgrade, &spec),
+                // As it is, with who wrote what: a view has no room for that.
+                Chosen::Open(..) => with_what_was_said(&there(cluster, &key).await?, &spec),
                 _ => spec,
             };
             let looked = Look::new(live.view(), &chosen, &spec)?;
@@ -161,6 +162,11 @@ fn free_name(view: &View, to: &KubernetesVersion) -> Key {
     names
         .find(|key| !view.upgrades.contains_key(key))
         .unwrap_or_else(|| Key::new(&view.home, &base))
+}
+
+async fn there(cluster: &Cluster, key: &Key) -> Result<ClusterUpgrade, Problem> {
+    let read = bounded(cluster.upgrades().get(&key.name)).await;
+    read.map_err(|error| Problem::new(Code::Failed, format!("clusterupgrade/{} cannot be read", key.name)).root(&error))
 }
 
 /// Nothing but the version.

@@ -148,7 +148,8 @@ async fn an_operator_killed_again_and_again_upgrades_a_cluster_on_a_real_api_ser
     let deadline = Instant::now() + Duration::from_mins(8);
     let mut killed = 0;
     let (last, message) = loop {
-        tokio::time::sleep(Duration::from_secs(8)).await;
+        // Long enough for it to have read everything and begun something, however quick the machine is.
+        tokio::time::sleep(Duration::from_secs(2)).await;
         let (phase, message) = phase(&client).await;
         if matches!(phase, Phase::Succeeded | Phase::Failed | Phase::Aborted) || Instant::now() > deadline {
             break (phase, message);
@@ -160,7 +161,7 @@ async fn an_operator_killed_again_and_again_upgrades_a_cluster_on_a_real_api_ser
         }
     };
     assert_eq!(last, Phase::Succeeded, "{message}{}", nodes(&client).await);
-    assert!(killed > 0, "it was over before anything could be killed");
+    assert!(killed > 1, "it was over before anything could be killed");
     let nodes: Api<Node> = Api::all(client.clone());
     for node in nodes.list(&ListParams::default()).await.unwrap() {
         let info = node

@@ -128,11 +128,11 @@ fn serve_prints_the_line_to_copy_and_removes_what_it_made() {
 
 #[test]
 fn p1_an_upgrade_ends_with_0_and_sums_up_what_it_took() {
-    let output = afloat(&["sandbox", "--nodes", "3+2", "--speed", "100"]).unwrap();
+    let output = afloat(&["sandbox", "--speed", "100"]).unwrap();
     let printed = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{printed}{}", text(&output.stderr));
-    assert!(printed.contains("sandbox is at v1.36.3.   5 of 5 nodes, "), "{printed}");
-    for node in ["cp-1", "cp-2", "cp-3", "worker-1", "worker-2"] {
+    assert!(printed.contains("sandbox is at v1.36.3.   8 of 8 nodes, "), "{printed}");
+    for node in ["cp-1", "cp-2", "cp-3", "worker-1", "worker-5"] {
         let done = |line: &str| line.contains(node) && line.contains("Verifying → Succeeded");
         assert!(printed.lines().any(done), "{node}: {printed}");
     }
@@ -140,13 +140,13 @@ fn p1_an_upgrade_ends_with_0_and_sums_up_what_it_took() {
 
 #[test]
 fn what_the_preflight_refuses_ends_with_3_where_nobody_can_help_and_goes_on_where_it_is_accepted() {
-    let refused = afloat(&["sandbox", "--nodes", "2+1", "--speed", "100"]).unwrap();
+    let refused = afloat(&["sandbox", "--nodes", "2+5", "--speed", "100"]).unwrap();
     let printed = text(&refused.stdout);
     assert_eq!(refused.status.code(), Some(3), "{printed}{}", text(&refused.stderr));
     assert!(printed.contains("quorum"), "{printed}");
     let accept = "clusterupgrade/afloat-system/sandbox:ApiDowntime";
     assert!(printed.contains(accept), "{printed}");
-    let accepted = afloat(&["sandbox", "--nodes", "2+1", "--speed", "100", "--accept", accept]).unwrap();
+    let accepted = afloat(&["sandbox", "--nodes", "2+5", "--speed", "100", "--accept", accept]).unwrap();
     let printed = text(&accepted.stdout);
     assert_eq!(accepted.status.code(), Some(0), "{printed}{}", text(&accepted.stderr));
 }
@@ -231,16 +231,7 @@ impl Served {
 
 #[test]
 fn a_stuck_budget_is_explained_and_the_upgrade_goes_on_by_itself_once_it_is_freed() {
-    let mut served = Served::start(&[
-        "--scenario",
-        "stuck-pdb",
-        "--workers",
-        "2",
-        "--speed",
-        "100",
-        "--to",
-        "v1.36.3",
-    ]);
+    let mut served = Served::start(&["--scenario", "stuck-pdb", "--speed", "100", "--to", "v1.36.3"]);
     served.until("Upgrading in place");
     let deadline = Instant::now() + Duration::from_secs(60);
     let said = loop {
@@ -257,7 +248,7 @@ fn a_stuck_budget_is_explained_and_the_upgrade_goes_on_by_itself_once_it_is_free
     );
     served.scale("shop", "licence", 2);
     let end = served.until("is at v1.36.3");
-    assert!(end.contains("5 of 5 nodes"), "{end}");
+    assert!(end.contains("8 of 8 nodes"), "{end}");
 }
 
 #[test]

@@ -42,6 +42,8 @@ enum Deed {
     Cordon(usize),
     Abort,
     Delete,
+    /// Another target half-way, which the definition of the kind refuses: the upgrade goes on to its own.
+    Retarget,
 }
 
 /// How a trial ended.
@@ -184,6 +186,7 @@ impl Trial {
             4 => deeds.push((at(rng), Deed::Cordon(rng.usize(..nodes)))),
             5 => deeds.push((at(rng), Deed::Abort)),
             6 => deeds.push((at(rng), Deed::Delete)),
+            7 => deeds.push((at(rng), Deed::Retarget)),
             _ => {}
         }
         deeds.sort_by_key(|(at, _)| *at);
@@ -213,6 +216,10 @@ impl Trial {
             Deed::Pause => self.change(&json!({ "spec": { "paused": true } })).await?,
             Deed::Resume => self.change(&json!({ "spec": { "paused": false } })).await?,
             Deed::Abort => self.change(&json!({ "spec": { "abort": true } })).await?,
+            Deed::Retarget => {
+                let other = json!({ "spec": { "kubernetesVersion": "v1.37.1" } });
+                self.change(&other).await?;
+            }
             Deed::Delete => {
                 let gone = self.play.upgrades().delete(UPGRADE, &DeleteParams::default()).await;
                 passing(gone.map(drop))?;

@@ -50,11 +50,12 @@ impl Rules {
         }
         let cordoned = after.unschedulable && !before.unschedulable;
         let uncordoned = !after.unschedulable && before.unschedulable;
+        let in_the_midst = || store.pods_on(&after.name).any(|pod| disturbs(pod));
         if by_operator && cordoned {
             memory.ours = true;
-            memory.person_meddled = false;
+            // Whoever came while a person had the node open for others, after its drain, is there when its steps begin.
+            memory.person_meddled &= in_the_midst();
         }
-        let in_the_midst = || store.pods_on(&after.name).any(|pod| disturbs(pod));
         if !by_operator && (cordoned || uncordoned) && (memory.ours || after.cordoned_by.is_some() || in_the_midst()) {
             memory.person_meddled = true;
         }
