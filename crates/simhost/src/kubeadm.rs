@@ -201,11 +201,28 @@ impl SimHost {
         Ok(String::new())
     }
 
+    /// As the real one prints it (`output.kubeadm.k8s.io/v1alpha3`); only one control plane has a `super-admin.conf`.
     fn expirations(&self) -> String {
-        let expired = self.faults.expired_certificate.iter();
-        let expired = expired.map(|name| json!({"name": name, "residualTimeSeconds": -60}));
-        let fine = json!({"name": "apiserver", "residualTimeSeconds": 31_000_000});
-        json!({"certificates": expired.chain([fine]).collect::<Vec<_>>()}).to_string()
+        let known = |name: &str| {
+            let expired = self.faults.expired_certificate.as_deref() == Some(name);
+            let (date, left) = if expired {
+                ("2026-11-15T19:59:00Z", -60)
+            } else {
+                ("2027-11-09T15:06:40Z", 31_000_000)
+            };
+            json!({"name": name, "expirationDate": date, "residualTime": left, "externallyManaged": false, "missing": false})
+        };
+        let missing = json!({"name": "super-admin.conf", "expirationDate": null, "residualTime": 0,
+            "externallyManaged": false, "missing": true});
+        let certificates: Vec<_> = ["admin.conf", "apiserver"]
+            .into_iter()
+            .map(known)
+            .chain([missing])
+            .collect();
+        let authorities: Vec<_> = ["ca", "etcd-ca", "front-proxy-ca"].into_iter().map(known).collect();
+        json!({"kind": "CertificateExpirationInfo", "apiVersion": "output.kubeadm.k8s.io/v1alpha3",
+            "certificates": certificates, "certificateAuthorities": authorities})
+        .to_string()
     }
 
     fn renew_certificates(&mut self) {

@@ -98,7 +98,7 @@ pub struct Faults {
     pub open_watches: bool,
     /// Files that tar unpacks are not what the archive has, so many times.
     pub damaged_writes: u32,
-    /// kubeadm finds this certificate expired.
+    /// kubeadm finds this certificate or authority expired.
     pub expired_certificate: Option<String>,
     /// Tags of etcd that damage the data which they find, so that no etcd starts on it any more.
     pub damaging_etcds: BTreeSet<String>,

@@ -7,6 +7,7 @@ use afloat_api::node::{NodePlan, StepOutcome, StepReport, steps};
 use crate::instruction::{Gate, Group, Instruction};
 use crate::journal::Journal;
 
+mod certificates;
 pub mod config;
 mod ending;
 pub mod etcd;

@@ -4,7 +4,6 @@
 use afloat_api::Reason;
 use afloat_api::common::NodeRole;
 use afloat_api::node::BUNDLE_KEY;
-use serde::Deserialize;
 
 use crate::bundle::{self, Item};
 use crate::flags;
@@ -12,7 +11,7 @@ use crate::host::{Answer, HostError, Room, UnitOrder, UnitState};
 use crate::instruction::{Context, Instruction, Ran, command, failed, is_older, wait_for_step};
 use crate::paths;
 use crate::signature::PublicKeys;
-use crate::steps::etcd;
+use crate::steps::{certificates, etcd};
 
 /// Room that must be left beside the bundle and what is kept: for kubeadm's own backups and for images unpacked.
 const SPARE_BYTES: u64 = 1 << 30;
@@ -48,7 +47,7 @@ pub fn program() -> Vec<Instruction> {
 }
 
 /// One thing that is wrong with a machine.
-type Finding = (Reason, String);
+pub(super) type Finding = (Reason, String);
 
 /// Finds all at once what would stop the upgrade half-way.
 pub fn check_machine(c: &mut Context<'_>) -> Answer<Ran> {
@@ -66,7 +65,7 @@ pub fn check_machine(c: &mut Context<'_>) -> Answer<Ran> {
         Asked::Answer(found) => findings.extend(found),
     }
     if c.is_control_plane() {
-        match certificates(c)? {
+        match certificates::check(c)? {
             Asked::Running(wait) => return Ok(wait),
             Asked::Answer(found) => findings.extend(found),
         }
@@ -219,7 +218,7 @@ fn old_cgroups(c: &mut Context<'_>) -> Answer<Option<Finding>> {
 }
 
 /// What a program said, once it has.
-enum Asked {
+pub(super) enum Asked {
     Running(Ran),
     Answer(Vec<Finding>),
 }
@@ -250,46 +249,6 @@ fn kubelet_version(c: &mut Context<'_>) -> Answer<Asked> {
         ));
     }
     Ok(Asked::Answer(findings))
-}
-
-/// What `kubeadm certs check-expiration -o json` prints.
-#[derive(Deserialize)]
-struct Expirations {
-    #[serde(default)]
-    certificates: Vec<Expiration>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Expiration {
-    name: String,
-    #[serde(default)]
-    residual_time_seconds: Option<i64>,
-    #[serde(default)]
-    externally_managed: bool,
-}
-
-fn certificates(c: &mut Context<'_>) -> Answer<Asked> {
-    let ask = command(paths::KUBEADM, &["certs", "check-expiration", "-o", "json"], 60);
-    let Some((code, said, error)) = c.job("-certificates", &ask)? else {
-        return Ok(Asked::Running(wait_for_step(&ask)));
-    };
-    let read: Option<Expirations> = serde_json::from_str(&said).ok();
-    let Some(read) = read.filter(|_| code == 0) else {
-        return Ok(Asked::Answer(vec![(Reason::StepFailed, failed(&ask, code, &error))]));
-    };
-    // One that has time left is renewed on the way; with one that is over, kubeadm cannot even reach the API server.
-    let over = read.certificates.iter().filter(|certificate| {
-        certificate.residual_time_seconds.is_some_and(|left| left <= 0) && !certificate.externally_managed
-    });
-    let findings = over.map(|certificate| {
-        let name = &certificate.name;
-        (
-            Reason::StepFailed,
-            format!("the certificate {name} has expired: help: kubeadm certs renew {name}"),
-        )
-    });
-    Ok(Asked::Answer(findings.collect()))
 }
 
 /// Copies what is not there yet, and checks every digest.

@@ -7,7 +7,7 @@ use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 #[test]
 fn a_machine_that_does_not_fit_is_found_out_before_anything_changes() {
     type Break = fn(&mut Attempt);
-    let cases: [(Break, &str); 7] = [
+    let cases: [(Break, &str); 8] = [
         (|a| a.host.room.bytes = 1000, "MiB are free on /var/lib"),
         (|a| a.host.room.inodes = 1000, "inodes are free"),
         (
@@ -30,7 +30,11 @@ fn a_machine_that_does_not_fit_is_found_out_before_anything_changes() {
         (|a| a.plan.kubelet_version = "v1.34.4".to_owned(), "downgrade"),
         (
             |a| a.host.faults.expired_certificate = Some("apiserver".to_owned()),
-            "has expired",
+            "the certificate apiserver has expired",
+        ),
+        (
+            |a| a.host.faults.expired_certificate = Some("etcd-ca".to_owned()),
+            "the authority etcd-ca has expired",
         ),
     ];
     for (wrong, said) in cases {
