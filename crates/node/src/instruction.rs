@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use crate::host::{Answer, Command, Endpoint, Host, HostError, Job, UnitOrder, UnitState};
 use crate::journal::{Journal, Kept, StepState};
-use crate::steps::{config, etcd, grace, kubeadm, runtime, runtime_config, stage, stand_aside, undo};
+use crate::steps::{cluster, config, etcd, grace, kubeadm, runtime, runtime_config, stage, stand_aside, undo};
 use crate::{bundle, flags, paths};
 
 /// Between two looks at something that is waited for.
@@ -39,7 +39,7 @@ pub enum Instruction {
     MigrateRuntimeConfig,
     RestartRuntime,
     FetchConfig,
-    KeepClusterConfig,
+    KeepCluster,
     /// Renders manifests by the kubeadm that is in place.
     Render(Rendering),
     ChooseMethod,
@@ -63,7 +63,7 @@ pub enum Instruction {
     /// What becomes of this node's etcd member.
     Etcd(etcd::Act),
     Restore,
-    RestoreClusterConfig,
+    RestoreCluster,
     Prove,
 }
 
@@ -186,7 +186,7 @@ impl Instruction {
             Self::MigrateRuntimeConfig => "lets the new containerd read its configuration".to_owned(),
             Self::RestartRuntime => "restarts containerd".to_owned(),
             Self::FetchConfig => "reads the cluster's configuration".to_owned(),
-            Self::KeepClusterConfig => "keeps the cluster's configuration".to_owned(),
+            Self::KeepCluster => "keeps the cluster's configuration and add-ons".to_owned(),
             Self::Render(Rendering::Present) => "renders the manifests as they should be now".to_owned(),
             Self::Render(Rendering::Etcd) => "renders etcd's new manifest".to_owned(),
             Self::Render(Rendering::ControlPlane) => "renders the new manifests".to_owned(),
@@ -206,7 +206,7 @@ impl Instruction {
             Self::EndJobs => "ends what still runs".to_owned(),
             Self::Etcd(act) => act.what().to_owned(),
             Self::Restore => "puts every file back".to_owned(),
-            Self::RestoreClusterConfig => "puts the cluster's configuration back".to_owned(),
+            Self::RestoreCluster => "puts the cluster's configuration and add-ons back".to_owned(),
             Self::Prove => "compares every file with what it was".to_owned(),
         }
     }
@@ -228,7 +228,7 @@ impl Instruction {
             Self::MigrateRuntimeConfig => runtime_config::migrate(c),
             Self::RestartRuntime => c.order(paths::CONTAINERD_UNIT, UnitOrder::Restart),
             Self::FetchConfig => config::fetch(c),
-            Self::KeepClusterConfig => config::keep_cluster(c),
+            Self::KeepCluster => cluster::keep(c),
             Self::Render(rendering) => config::render(c, *rendering),
             Self::ChooseMethod => kubeadm::choose(c),
             Self::PlaceKubeadm { version } => c.place(&bundle::kubernetes(version, "kubeadm"), paths::KUBEADM),
@@ -248,7 +248,7 @@ impl Instruction {
             Self::EndJobs => c.host.end_jobs().map(|()| Ran::Done),
             Self::Etcd(act) => act.run(c),
             Self::Restore => undo::restore(c),
-            Self::RestoreClusterConfig => config::restore_cluster(c),
+            Self::RestoreCluster => cluster::restore(c),
             Self::Prove => undo::prove(c),
         }
     }

@@ -8,8 +8,10 @@ pub const JOURNAL: &str = "/var/lib/afloat/journal";
 pub const ARCHIVE: &str = "/var/lib/afloat/archive";
 /// What was replaced, to put it back.
 pub const KEPT: &str = "/var/lib/afloat/kept";
-/// ConfigMaps that `kubeadm upgrade apply` changes for the whole cluster.
+/// What `kubeadm upgrade` changes in the cluster itself.
 pub const KEPT_CLUSTER: &str = "/var/lib/afloat/kept/cluster.json";
+/// What of it goes back.
+pub const CLUSTER_BACK: &str = "/var/lib/afloat/kept/cluster-back.json";
 /// The data of a single node's etcd as it was before its version changed.
 pub const ETCD_SNAPSHOT: &str = "/var/lib/afloat/kept/etcd-snapshot";
 /// containerd's configuration as its new version writes it.

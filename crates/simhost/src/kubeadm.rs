@@ -5,7 +5,7 @@ use afloat_node::flags::{migrate, minor, numbers};
 use afloat_node::host::{Command, Job};
 use afloat_node::paths;
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::layout::{CERTIFICATES, manifest};
 use super::{SimHost, seconds};
@@ -34,11 +34,14 @@ struct Output {
     stderr: String,
 }
 
-/// The end of `kubeadm upgrade apply`: what all nodes read then.
+/// The end of `kubeadm upgrade`.
 #[derive(Clone, Debug)]
 enum Finish {
     Nothing,
+    /// Of `apply`: what all nodes read then, and the add-ons.
     Publish(String),
+    /// Of `node` on a control plane.
+    AddOns(String),
     Restore(Vec<(String, String)>, Box<Finish>),
 }
 
@@ -98,11 +101,14 @@ impl SimHost {
         self.jobs.retain(|_, job| job.then.is_none());
     }
 
-    fn publish(&mut self, then: Finish) {
-        if let Finish::Publish(version) = then {
-            let mut shared = self.shared.get();
-            shared.kubernetes_version.clone_from(&version);
-            shared.kubelet_config_version = version;
+    fn publish(&self, then: Finish) {
+        match then {
+            Finish::Nothing | Finish::Restore(..) => {}
+            Finish::AddOns(version) => self.publish_add_ons(&version),
+            Finish::Publish(version) => {
+                self.publish_config(&version);
+                self.publish_add_ons(&version);
+            }
         }
     }
 
@@ -121,8 +127,24 @@ impl SimHost {
                 "Kubernetes {}",
                 self.version_of(paths::KUBELET).unwrap_or_default()
             )),
-            ("kubectl", [_, _, _, _, "get", "configmap", names @ .., "--output", form]) => self.get_config(names, form),
-            ("kubectl", [_, _, _, _, "replace", "--filename", file]) => self.replace_config(file),
+            ("kubectl", [_, _, _, _, "get", "configmap", "kubeadm-config", ..]) => self.get_config(),
+            (
+                "kubectl",
+                [
+                    _,
+                    _,
+                    _,
+                    _,
+                    "get",
+                    names @ ..,
+                    "--ignore-not-found",
+                    "--show-managed-fields",
+                    _,
+                    "json",
+                ],
+            ) => self.get_objects(names),
+            ("kubectl", [_, _, _, _, "delete", "--ignore-not-found", names @ ..]) => self.delete_objects(names),
+            ("kubectl", [_, _, _, _, "replace", "--filename", file]) => self.replace_objects(file),
             ("kubeadm", ["certs", "check-expiration", ..]) => Ok(self.expirations()),
             ("kubeadm", ["certs", "renew", "all"]) => {
                 self.renew_certificates();
@@ -156,49 +178,13 @@ impl SimHost {
     }
 
     /// Whether programs here reach an API server.
-    fn reaches_api(&self) -> Result<(), String> {
+    pub(super) fn reaches_api(&self) -> Result<(), String> {
         let alone = self.machine.is_control_plane() && self.member.peers.is_empty();
         if self.api_server_ready() || (!alone && self.shared.get().api_reachable) {
             Ok(())
         } else {
             Err("the connection to the server was refused - did you specify the right host or port?".to_owned())
         }
-    }
-
-    fn get_config(&self, names: &[&str], form: &str) -> Said {
-        self.reaches_api()?;
-        let shared = self.shared.get();
-        let config = format!("clusterName: sim\nkubernetesVersion: {}\n", shared.kubernetes_version);
-        if form != "json" {
-            return Ok(config);
-        }
-        let items = names.iter().map(|name| {
-            let data = match *name {
-                "kubeadm-config" => json!({"ClusterConfiguration": config}),
-                _ => json!({"kubelet": format!("kubelet-config {}", shared.kubelet_config_version)}),
-            };
-            let metadata = json!({"name": name, "namespace": "kube-system", "resourceVersion": "7"});
-            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
-        });
-        let items: Vec<Value> = items.collect();
-        Ok(json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string())
-    }
-
-    fn replace_config(&self, file: &str) -> Said {
-        self.reaches_api()?;
-        let text = self.disk.text(file).ok_or("the path does not exist")?;
-        let list: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        let version = |pointer: &str| {
-            let text = list.pointer(pointer).and_then(Value::as_str);
-            text.and_then(|text| text.split_whitespace().last()).map(str::to_owned)
-        };
-        if list.pointer("/items/0/metadata/resourceVersion").is_some() {
-            return Err("the object has been modified; please apply your changes to the latest version".to_owned());
-        }
-        let mut shared = self.shared.get();
-        shared.kubernetes_version = version("/items/0/data/ClusterConfiguration").ok_or("no configuration")?;
-        shared.kubelet_config_version = version("/items/1/data/kubelet").ok_or("no configuration")?;
-        Ok(String::new())
     }
 
     /// As the real one prints it (`output.kubeadm.k8s.io/v1alpha3`); only one control plane has a `super-admin.conf`.
@@ -293,6 +279,7 @@ impl SimHost {
         self.write_kubelet_config(own);
         let then = match args {
             ["apply", version, ..] => Finish::Publish((*version).to_owned()),
+            _ if self.machine.is_control_plane() => Finish::AddOns(own.to_owned()),
             _ => Finish::Nothing,
         };
         let mut job = self.ended_after(3, Ok(String::new()));

@@ -2,6 +2,7 @@
 //! preconditions, and a power supply that can fail at any operation. It does nothing by itself: time is brought by
 //! [`SimHost::tick`], and what its kubelet would tell an API server is the world's to ask for.
 
+mod cluster;
 mod etcd;
 mod files;
 mod kubeadm;
@@ -14,12 +15,12 @@ mod systems;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use afloat_node::host::{Forward, Room, UnitState};
 use afloat_node::paths;
 use jiff::{SignedDuration, Timestamp};
 
+pub use cluster::{Shared, SharedState};
 pub use etcd::{Member, Own};
 pub use files::{File, Tree};
 pub use layout::{Bundle, Machine, etcd_tag};
@@ -29,34 +30,6 @@ pub use systems::checksum;
 use files::Disk;
 use kubeadm::SimJob;
 use parts::{Kubelet, Part};
-
-/// What all machines of a cluster share: the two ConfigMaps that kubeadm keeps, and whether the API server's address answers.
-#[derive(Clone, Debug)]
-pub struct Shared(Arc<Mutex<SharedState>>);
-
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct SharedState {
-    /// `kubernetesVersion` of the ConfigMap `kubeadm-config`.
-    pub kubernetes_version: String,
-    /// The version whose kubeadm wrote the ConfigMap `kubelet-config`.
-    pub kubelet_config_version: String,
-    /// Whether the cluster's address answers: some API server behind it does.
-    pub api_reachable: bool,
-}
-
-impl Shared {
-    pub fn new(version: &str) -> Self {
-        Self(Arc::new(Mutex::new(SharedState {
-            kubernetes_version: version.to_owned(),
-            kubelet_config_version: version.to_owned(),
-            api_reachable: true,
-        })))
-    }
-
-    pub fn get(&self) -> MutexGuard<'_, SharedState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// When a machine or its engine dies: at which change through the port, counted from the first.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -185,6 +185,11 @@ impl SimHost {
                 }
             }
             let version = manifest.lines().next().and_then(|line| line.rsplit(':').next());
+            if name == "kube-apiserver" {
+                let mut shared = self.shared.get();
+                let server = shared.api_servers.entry(self.machine.name.clone()).or_default();
+                version.unwrap_or_default().clone_into(server);
+            }
             let part = Part {
                 version: Arc::from(version.unwrap_or_default()),
                 manifest: manifest.to_owned(),

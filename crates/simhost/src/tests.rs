@@ -102,8 +102,13 @@ impl Attempt {
             address: "10.0.0.1".to_owned(),
             version: case.from.to_owned(),
         };
-        let mut host = SimHost::new(machine, &Bundle::of(case.via), Shared::new(cluster), start());
+        let shared = Shared::new(cluster);
         let peers: Vec<_> = (2..2 + case.peers).map(|n| format!("10.0.0.{n}")).collect();
+        // The others have what the cluster has, so that one which follows is the last: with it come the add-ons.
+        let servers = peers.iter().map(|peer| (peer.clone(), cluster.to_owned()));
+        shared.get().api_servers = servers.collect();
+        shared.get().set_add_ons(case.from);
+        let mut host = SimHost::new(machine, &Bundle::of(case.via), shared, start());
         host.member.leads = true;
         // As there always are on a real machine.
         host.faults.open_watches = true;
@@ -323,6 +328,8 @@ impl Attempt {
                 assert!(part.ready, "{case:?} {}", part.name);
             }
             assert_eq!(self.host.shared.get().kubernetes_version, target, "{case:?}");
+            let last = case.role == NodeRole::ControlPlane || case.peers == 0;
+            self.assert_add_ons_at(if last { target } else { case.from }, case);
         }
         for path in self.changed() {
             assert!(may_touch(&path), "{case:?} touched {path}");
@@ -342,6 +349,18 @@ impl Attempt {
         if case.role == NodeRole::FirstControlPlane {
             assert_eq!(self.host.shared.get().kubernetes_version, case.from, "{case:?}");
         }
+        self.assert_add_ons_at(case.from, case);
+    }
+
+    fn assert_add_ons_at(&self, version: &str, case: Case) {
+        let add_ons = self.host.shared.get().add_ons.clone();
+        assert_eq!(add_ons.len(), 12, "{case:?} {add_ons:?}");
+        let others: Vec<_> = add_ons.iter().filter(|(_, at)| *at != version).collect();
+        assert!(
+            others.is_empty(),
+            "{case:?} not {version}: {others:?}\n{}",
+            self.journal()
+        );
     }
 }
 

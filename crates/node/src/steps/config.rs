@@ -1,8 +1,6 @@
-//! Manifests rendered ahead by kubeadm itself, from the cluster's own configuration, without touching the live ones; and the parts of
-//! that configuration which `kubeadm upgrade apply` changes for the whole cluster, kept so that they can be put back.
+//! Manifests rendered ahead by kubeadm itself, from the cluster's own configuration, without touching the live ones.
 
 use afloat_api::Reason;
-use serde_json::{Value, json};
 
 use crate::host::{Answer, Bind, Command};
 use crate::instruction::{Context, Ran, Rendering, command, failed, wait_for_step};
@@ -19,7 +17,8 @@ pub fn rendered(which: &str, part: &str) -> String {
     format!("{}/{which}/{part}.yaml", paths::RENDER)
 }
 
-fn kubectl(args: &[&str]) -> Command {
+/// kubectl as the administrator that a control plane has, in the namespace of all that is kubeadm's.
+pub(super) fn kubectl(args: &[&str]) -> Command {
     let mut all = vec!["--kubeconfig", paths::ADMIN_CONF, "--namespace", "kube-system"];
     all.extend_from_slice(args);
     command(paths::KUBECTL, &all, 60)
@@ -175,44 +174,4 @@ pub fn place_manifests(c: &mut Context<'_>, parts: &[&str]) -> Answer<Ran> {
         }
     }
     Ok(Ran::Done)
-}
-
-/// Keeps the ConfigMaps that `kubeadm upgrade apply` changes.
-pub fn keep_cluster(c: &mut Context<'_>) -> Answer<Ran> {
-    let ask = kubectl(&[
-        "get",
-        "configmap",
-        "kubeadm-config",
-        "kubelet-config",
-        "--output",
-        "json",
-    ]);
-    let Some((code, said, error)) = c.job("", &ask)? else {
-        return Ok(wait_for_step(&ask));
-    };
-    let list: Option<Value> = serde_json::from_str(&said).ok();
-    let Some(mut list) = list.filter(|_| code == 0) else {
-        return Ok(Ran::Tried(failed(&ask, code, &error)));
-    };
-    for item in list
-        .get_mut("items")
-        .and_then(Value::as_array_mut)
-        .into_iter()
-        .flatten()
-    {
-        // With its revision it could not be put back once it has changed.
-        let name = item.pointer("/metadata/name").cloned();
-        if let Some(metadata) = item.get_mut("metadata") {
-            *metadata = json!({"name": name, "namespace": "kube-system"});
-        }
-    }
-    c.host.write(paths::KEPT_CLUSTER, list.to_string().as_bytes(), 0o600)?;
-    Ok(Ran::Found {
-        fact: ("cluster", "kept".to_owned()),
-    })
-}
-
-/// Puts them back.
-pub fn restore_cluster(c: &mut Context<'_>) -> Answer<Ran> {
-    c.change_by(&kubectl(&["replace", "--filename", paths::KEPT_CLUSTER]))
 }

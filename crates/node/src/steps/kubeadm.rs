@@ -135,19 +135,17 @@ pub fn worker(plan: &NodePlan) -> Vec<Instruction> {
 /// A control plane: what is the same both ways, then the way that was chosen.
 pub fn control_plane(journal: &Journal) -> Vec<Instruction> {
     let plan = &journal.plan;
-    let first = plan.role == NodeRole::FirstControlPlane;
-    let mut program = vec![Instruction::Keep(Group::Kubeadm), Instruction::FetchConfig];
-    if first {
-        program.push(Instruction::KeepClusterConfig);
-    }
-    program.extend([
+    let mut program = vec![
+        Instruction::Keep(Group::Kubeadm),
+        Instruction::FetchConfig,
+        Instruction::KeepCluster,
         Instruction::Render(Rendering::Present),
         Instruction::ChooseMethod,
         Instruction::PlaceKubeadm {
             version: plan.kubernetes_version.clone(),
         },
         Instruction::Render(Rendering::Etcd),
-    ]);
+    ];
     match journal.facts.get("method").map(String::as_str) {
         Some(SWIFT) => program.extend(swift(plan)),
         Some(_) => program.extend([

@@ -8,6 +8,7 @@ use crate::instruction::{Gate, Group, Instruction};
 use crate::journal::Journal;
 
 mod certificates;
+pub mod cluster;
 pub mod config;
 mod ending;
 pub mod etcd;

@@ -61,7 +61,7 @@ pub fn program(journal: &Journal) -> Vec<Instruction> {
         program.push(Instruction::Gate(Gate::Node));
     }
     if journal.facts.contains_key("cluster") {
-        program.push(Instruction::RestoreClusterConfig);
+        program.push(Instruction::RestoreCluster);
     }
     if forwarded {
         program.push(Instruction::EndForwarding);

@@ -48,8 +48,7 @@ impl<'a> Setup<'a> {
     pub fn cluster_of(&mut self, planes: (usize, &str), workers: (usize, &str)) {
         let (control_planes, workers, from, workers_from) =
             (planes.0, workers.0, version(planes.1), version(workers.1));
-        self.world.shared.get().kubernetes_version = from.to_string();
-        self.world.shared.get().kubelet_config_version = from.to_string();
+        self.world.shared.get().set_version(&from.to_string());
         let zones = ["zone-a", "zone-b", "zone-c"];
         for nth in 0..control_planes {
             let name = format!("cp-{}", nth + 1);

@@ -25,14 +25,14 @@ fn outside(attempt: &Attempt) -> Tree {
 pub fn at_every_operation(case: Case, run: fn(&mut Attempt), check: fn(&Attempt, Case)) {
     let start = Attempt::new(case);
     let mut clean = start.clone();
-    clean.host.shared = Shared::new(&start.host.shared.get().kubernetes_version);
+    clean.host.shared = start.host.shared.apart();
     run(&mut clean);
     check(&clean, case);
     let (last, expected) = (clean.host.operations(), outside(&clean));
     for operation in 1..=last {
         for (moment, power) in DEATHS {
             let mut attempt = start.clone();
-            attempt.host.shared = Shared::new(&start.host.shared.get().kubernetes_version);
+            attempt.host.shared = start.host.shared.apart();
             attempt.host.faults.crash = Some(Crash {
                 operation,
                 moment,

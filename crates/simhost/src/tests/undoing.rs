@@ -20,6 +20,45 @@ fn k2_a_rollback_after_any_step_restores_every_byte() {
 }
 
 #[test]
+fn k2_add_ons_that_kubeadm_brought_with_the_last_control_plane_go_back_with_it() {
+    for case in [SINGLE, OTHER, OTHER_SLOW] {
+        let mut attempt = Attempt::new(case);
+        assert_eq!(attempt.upgrade().0, exit::DONE, "{case:?}");
+        let proxy = attempt.host.shared.get().add_ons.get("daemonset/kube-proxy").cloned();
+        assert_eq!(proxy.as_deref(), Some("v1.36.3"), "{case:?}");
+        put_back(&mut attempt, case);
+    }
+}
+
+#[test]
+fn p42_add_ons_that_kubeadm_did_not_touch_are_not_put_back() {
+    let mut attempt = Attempt::new(FIRST);
+    assert_eq!(attempt.upgrade().0, exit::DONE);
+    // A person has changed it meanwhile; the others are not upgraded yet, so kubeadm has left it alone.
+    let mine = ("daemonset/kube-proxy".to_owned(), "mine".to_owned());
+    attempt.host.shared.get().add_ons.extend([mine]);
+    assert_eq!(attempt.step_patiently(steps::ROLLBACK).0, exit::DONE);
+    let shared = attempt.host.shared.get();
+    assert_eq!(
+        shared.add_ons.get("daemonset/kube-proxy").map(String::as_str),
+        Some("mine")
+    );
+    assert_eq!(shared.kubernetes_version, FIRST.from);
+}
+
+#[test]
+fn an_add_on_that_was_not_there_before_goes_again() {
+    let mut attempt = Attempt::new(SINGLE);
+    let lacks = |name: &str| name.ends_with("kube-proxy");
+    attempt.host.shared.get().add_ons.retain(|name, _| !lacks(name));
+    let before = attempt.host.shared.get().add_ons.clone();
+    assert_eq!(attempt.upgrade().0, exit::DONE);
+    assert!(attempt.host.shared.get().add_ons.keys().any(|name| lacks(name)));
+    assert_eq!(attempt.step_patiently(steps::ROLLBACK).0, exit::DONE);
+    assert_eq!(attempt.host.shared.get().add_ons, before);
+}
+
+#[test]
 fn an_undone_attempt_is_followed_by_another() {
     for case in [WORKER, FIRST, OTHER_SLOW] {
         let mut attempt = Attempt::new(case);

@@ -1,0 +1,190 @@
+//! What all machines of a cluster share, and what `kubectl` tells of it: the two ConfigMaps that kubeadm keeps, its add-ons, and who last
+//! wrote to them.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::SimHost;
+use super::kubeadm::Said;
+
+/// What kubeadm writes for its add-ons: kinds and names.
+const ADD_ONS: [(&str, &str); 12] = [
+    ("ServiceAccount", "kube-proxy"),
+    ("ClusterRoleBinding", "kubeadm:node-proxier"),
+    ("Role", "kube-proxy"),
+    ("RoleBinding", "kube-proxy"),
+    ("ConfigMap", "kube-proxy"),
+    ("DaemonSet", "kube-proxy"),
+    ("ServiceAccount", "coredns"),
+    ("ClusterRole", "system:coredns"),
+    ("ClusterRoleBinding", "system:coredns"),
+    ("ConfigMap", "coredns"),
+    ("Deployment", "coredns"),
+    ("Service", "kube-dns"),
+];
+
+/// What all machines of a cluster share.
+#[derive(Clone, Debug)]
+pub struct Shared(Arc<Mutex<SharedState>>);
+
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct SharedState {
+    /// `kubernetesVersion` of the ConfigMap `kubeadm-config`.
+    pub kubernetes_version: String,
+    /// The version whose kubeadm wrote the ConfigMap `kubelet-config`.
+    pub kubelet_config_version: String,
+    /// Whether the cluster's address answers: some API server behind it does.
+    pub api_reachable: bool,
+    /// The version of each add-on's objects, by `daemonset/kube-proxy`.
+    pub add_ons: BTreeMap<String, String>,
+    /// The version of each control plane's API server: kubeadm brings add-ons only where it finds no other than its own.
+    pub api_servers: BTreeMap<String, String>,
+    /// When kubeadm last wrote to an object; nothing of those that it wrote long ago.
+    written: BTreeMap<String, Timestamp>,
+}
+
+impl SharedState {
+    /// Everything at a version, as a cluster is that was made at it.
+    pub fn set_version(&mut self, version: &str) {
+        version.clone_into(&mut self.kubernetes_version);
+        version.clone_into(&mut self.kubelet_config_version);
+        self.set_add_ons(version);
+    }
+
+    pub fn set_add_ons(&mut self, version: &str) {
+        let names = ADD_ONS.map(|(kind, name)| format!("{}/{name}", kind.to_lowercase()));
+        self.add_ons = names.into_iter().map(|name| (name, version.to_owned())).collect();
+    }
+}
+
+impl Shared {
+    pub fn new(version: &str) -> Self {
+        let mut state = SharedState {
+            kubernetes_version: String::new(),
+            kubelet_config_version: String::new(),
+            api_reachable: true,
+            add_ons: BTreeMap::new(),
+            api_servers: BTreeMap::new(),
+            written: BTreeMap::new(),
+        };
+        state.set_version(version);
+        Self(Arc::new(Mutex::new(state)))
+    }
+
+    pub fn get(&self) -> MutexGuard<'_, SharedState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same for another cluster: what is changed in one of them is not changed in the other.
+    #[must_use]
+    pub fn apart(&self) -> Self {
+        Self(Arc::new(Mutex::new(self.get().clone())))
+    }
+}
+
+impl SimHost {
+    /// The end of `kubeadm upgrade apply`: what all nodes read then.
+    pub(super) fn publish_config(&self, version: &str) {
+        let mut shared = self.shared.get();
+        for name in ["configmap/kubeadm-config", "configmap/kubelet-config"] {
+            shared.written.insert(name.to_owned(), self.now);
+        }
+        version.clone_into(&mut shared.kubernetes_version);
+        version.clone_into(&mut shared.kubelet_config_version);
+    }
+
+    /// The last thing that kubeadm does on a control plane, where no other is behind.
+    pub(super) fn publish_add_ons(&self, version: &str) {
+        let mut shared = self.shared.get();
+        if shared.api_servers.values().any(|other| other != version) {
+            return;
+        }
+        shared.set_add_ons(version);
+        let names: Vec<_> = shared.add_ons.keys().cloned().collect();
+        for name in names {
+            shared.written.insert(name, self.now);
+        }
+    }
+
+    /// `kubectl get configmap kubeadm-config --output jsonpath=…`
+    pub(super) fn get_config(&self) -> Said {
+        self.reaches_api()?;
+        Ok(config(&self.shared.get()))
+    }
+
+    /// `kubectl get TYPE/NAME … --ignore-not-found --show-managed-fields --output json`
+    pub(super) fn get_objects(&self, names: &[&str]) -> Said {
+        self.reaches_api()?;
+        let shared = self.shared.get();
+        let items: Vec<Value> = names.iter().filter_map(|name| object(&shared, name)).collect();
+        Ok(if items.is_empty() {
+            String::new()
+        } else {
+            json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string()
+        })
+    }
+
+    /// `kubectl delete --ignore-not-found TYPE/NAME …`
+    pub(super) fn delete_objects(&self, names: &[&str]) -> Said {
+        self.reaches_api()?;
+        self.shared
+            .get()
+            .add_ons
+            .retain(|name, _| !names.contains(&name.as_str()));
+        Ok(String::new())
+    }
+
+    /// `kubectl replace --filename FILE`
+    pub(super) fn replace_objects(&self, file: &str) -> Said {
+        self.reaches_api()?;
+        let text = self.disk.text(file).ok_or("the path does not exist")?;
+        let list: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let items = list.get("items").and_then(Value::as_array).ok_or("no list")?;
+        let mut shared = self.shared.get();
+        for item in items {
+            let text = |pointer: &str| item.pointer(pointer).and_then(Value::as_str);
+            if text("/metadata/resourceVersion").is_some() {
+                return Err("the object has been modified; please apply your changes to the latest version".to_owned());
+            }
+            let (kind, name) = (
+                text("/kind").ok_or("no kind")?,
+                text("/metadata/name").ok_or("no name")?,
+            );
+            let name = format!("{}/{name}", kind.to_lowercase());
+            let version = text("/data/version").and_then(|text| text.split_whitespace().last());
+            let version = version.ok_or("no version")?.to_owned();
+            match name.as_str() {
+                "configmap/kubeadm-config" => shared.kubernetes_version = version,
+                "configmap/kubelet-config" => shared.kubelet_config_version = version,
+                _ => {
+                    let place = shared.add_ons.get_mut(&name).ok_or("there is no such object")?;
+                    *place = version;
+                }
+            }
+        }
+        Ok(String::new())
+    }
+}
+
+fn config(shared: &SharedState) -> String {
+    format!("clusterName: sim\nkubernetesVersion: {}\n", shared.kubernetes_version)
+}
+
+fn object(shared: &SharedState, name: &str) -> Option<Value> {
+    let (kind, version) = match name {
+        "configmap/kubeadm-config" => ("ConfigMap", &shared.kubernetes_version),
+        "configmap/kubelet-config" => ("ConfigMap", &shared.kubelet_config_version),
+        _ => {
+            let named = |(kind, own): &&(&str, &str)| format!("{}/{own}", kind.to_lowercase()) == name;
+            (ADD_ONS.iter().find(named)?.0, shared.add_ons.get(name)?)
+        }
+    };
+    let written = shared.written.get(name).copied().unwrap_or(Timestamp::UNIX_EPOCH);
+    let (_, own) = name.split_once('/')?;
+    let managers = json!([{"manager": "kubeadm", "operation": "Update", "time": written}]);
+    let metadata = json!({"name": own, "namespace": "kube-system", "resourceVersion": "7", "managedFields": managers});
+    Some(json!({"apiVersion": "v1", "kind": kind, "metadata": metadata, "data": {"version": version}}))
+}
