@@ -8,6 +8,7 @@ use crate::terminal;
 use afloat_api::node::{NodePlan, StepReport, exit, steps};
 use afloat_core::words::duration;
 use afloat_node::engine::Engine;
+use afloat_node::host::Host as _;
 use afloat_node::real::{RealHost, drive, enter};
 use afloat_node::status::{Status, StepWord};
 use afloat_node::{paths, status};
@@ -106,13 +107,20 @@ fn cannot(step: &str, error: &dyn std::error::Error) -> Problem {
 
 fn print_status(output: StatusOutput) -> Result<ExitCode, Problem> {
     let mut engine = Engine::default();
-    let read = engine.journal(&mut RealHost::new(""));
+    let mut host = RealHost::new("");
+    let read = engine.journal(&mut host);
     let journal = read.map_err(|error| {
         Problem::new(Code::Failed, "the journal cannot be read")
             .source(&error)
             .help("run it as root, on the machine itself")
     })?;
-    let found = journal.map(status::of);
+    let mut found = journal.map(status::of);
+    if let Some(found) = found.as_mut().filter(|found| !found.forwarding_to.is_empty())
+        && let Ok(Some(table)) = host.forwarding()
+    {
+        // Of all peers those that served when it was last looked at.
+        found.forwarding_to = table.peers;
+    }
     match (output, found) {
         (StatusOutput::Text, None) => terminal::print("Afloat has nothing under way on this machine, and never had.\n"),
         (StatusOutput::Text, Some(found)) => {

@@ -22,8 +22,8 @@ const RETRIES: u32 = 3;
 const RETRIES_UNASKED: u32 = 30;
 /// Between two tries where no step container decides it.
 const BETWEEN_TRIES: Duration = Duration::from_secs(5);
-/// How often a node that stands aside is looked at while nothing else happens.
-const ASIDE: Duration = Duration::from_secs(30);
+/// How often a node that stands aside looks at whom it forwards to while nothing else happens.
+const ASIDE: Duration = Duration::from_secs(10);
 
 /// When the engine wants to be called again.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -97,6 +97,7 @@ pub enum Signal {
 /// New connections to the API server's port go to the peers, until told otherwise or for so long.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Forward {
+    /// Their addresses.
     pub peers: Vec<String>,
     /// The port sits in a set with this timeout: if everything on the node dies, the forwarding ends by itself.
     pub seconds: u32,
@@ -221,8 +222,10 @@ pub trait Host {
 
     /// Sets or renews the forwarding, or ends it.
     fn forward(&mut self, forward: Option<&Forward>) -> Answer<()>;
-    /// For how many seconds more it forwards, if it does.
-    fn forwarding(&mut self) -> Answer<Option<u32>>;
+    /// Where it forwards to, and for how many seconds more, if it does.
+    fn forwarding(&mut self) -> Answer<Option<Forward>>;
+    /// Those of these control planes whose API server serves, by what was heard of them last.
+    fn serving(&mut self, peers: &[String]) -> Answer<Vec<String>>;
 
     fn well(&mut self, endpoint: Endpoint) -> Answer<bool>;
     fn etcd(&mut self) -> Answer<EtcdStatus>;

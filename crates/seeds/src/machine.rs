@@ -295,6 +295,17 @@ impl Machine {
         }
     }
 
+    /// Which other control planes do not answer it when it stands aside.
+    pub fn hear_of_servers(&mut self, silent: &[String]) {
+        let others = silent.iter().filter(|address| **address != self.host.machine.address);
+        self.host.silent_peers = others.cloned().collect();
+    }
+
+    /// Where its API server is to be found.
+    pub fn address(&self) -> &str {
+        &self.host.machine.address
+    }
+
     pub fn leads_etcd(&self) -> bool {
         self.host.member.leads
     }

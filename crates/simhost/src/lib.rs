@@ -95,6 +95,8 @@ pub struct SimHost {
     pub member: Member,
     pub room: Room,
     pub shared: Shared,
+    /// Addresses of other control planes whose API server does not answer.
+    pub silent_peers: BTreeSet<String>,
     /// What containerd is started with.
     pub runtime_options: Vec<String>,
     /// How often it did not start.
@@ -137,6 +139,7 @@ impl SimHost {
                 inodes: 1 << 20,
             },
             shared,
+            silent_peers: BTreeSet::new(),
             runtime_options: Vec::new(),
             runtime_failures: 0,
             now,

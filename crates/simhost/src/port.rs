@@ -269,11 +269,21 @@ impl Host for SimHost {
         })
     }
 
-    fn forwarding(&mut self) -> Answer<Option<u32>> {
+    fn forwarding(&mut self) -> Answer<Option<Forward>> {
         self.ask(|host| {
-            let left = host.forward.as_ref().map(|(_, until)| until.duration_since(host.now));
-            left.and_then(|left| u32::try_from(left.as_secs()).ok())
-                .filter(|left| *left > 0)
+            let (forward, until) = host.forward.as_ref()?;
+            let left = u32::try_from(until.duration_since(host.now).as_secs()).ok();
+            left.filter(|left| *left > 0).map(|seconds| Forward {
+                peers: forward.peers.clone(),
+                seconds,
+            })
+        })
+    }
+
+    fn serving(&mut self, peers: &[String]) -> Answer<Vec<String>> {
+        self.ask(|host| {
+            let serves = |peer: &&String| !host.silent_peers.contains(*peer);
+            peers.iter().filter(serves).cloned().collect()
         })
     }
 

@@ -253,7 +253,7 @@ impl Attempt {
     pub fn quiet(&mut self) {
         for _ in 0..2_000 {
             match self.turn() {
-                Next::Again { after, .. } if after < Duration::from_secs(25) => {
+                Next::Again { after, .. } if after < Duration::from_secs(10) => {
                     self.pass(after.max(Duration::from_millis(100)));
                 }
                 _ => return self.pass(Duration::from_secs(30)),

@@ -5,7 +5,7 @@
 //! Service's address is forwarded too: pods of this very node are otherwise translated to the API server here.
 
 use std::fmt::Write as _;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use crate::host::{Answer, Forward, HostError};
@@ -166,13 +166,27 @@ pub fn end() -> Answer<()> {
     }
 }
 
-/// For how many seconds more the table forwards.
-pub fn left() -> Answer<Option<u32>> {
+/// What the table forwards to, and for how many seconds more.
+pub fn present() -> Answer<Option<Forward>> {
     if programs::find("nft").is_none() {
         return Ok(None);
     }
-    let said = nft(&["list", "set", "inet", TABLE, "ports"], b"")?;
-    Ok(if said.is_fine() { expires(&said.stdout) } else { None })
+    let said = nft(&["list", "table", "inet", TABLE], b"")?;
+    Ok(if said.is_fine() { read(&said.stdout) } else { None })
+}
+
+/// A table as nft tells it; nothing once its time is over.
+fn read(table: &str) -> Option<Forward> {
+    let ports = table.split("set ports").nth(1)?.split('}').next()?;
+    let targets = table.lines().filter_map(|line| {
+        let (_, target) = line.split_once("dnat ip")?;
+        let (_, target) = target.split_once("to ")?;
+        Some(target.parse::<SocketAddr>().ok()?.ip().to_string())
+    });
+    Some(Forward {
+        peers: targets.collect(),
+        seconds: expires(ports)?,
+    })
 }
 
 fn nft(args: &[&str], input: &[u8]) -> Answer<Said> {
@@ -257,10 +271,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_read_as_nft_tells_it() {
-        let set = |elements: &str| {
+    fn a_table_is_read_as_nft_tells_it() {
+        // As nft 1.0.6 lists what the text above has made.
+        let table = |elements: &str| {
             format!(
-                "table inet afloat {{\n\tset ports {{\n\t\ttype inet_service\n\t\tflags timeout\n\t\t{elements}\n\t}}\n}}\n"
+                "table inet afloat {{\n\tset ports {{\n\t\ttype inet_service\n\t\tflags timeout\n\t\t{elements}\n\t}}\n\n\
+                 \tset service_ip {{\n\t\ttype ipv4_addr\n\t\tflags timeout\n\t\telements = {{ 10.96.0.1 timeout 12m expires 3m }}\n\t}}\n\n\
+                 \tchain peer_ip_0 {{\n\t\tmeta l4proto tcp dnat ip to 192.168.7.12:6443\n\t}}\n\n\
+                 \tchain peer_ip6_0 {{\n\t\tmeta l4proto tcp dnat ip6 to [fd00::13]:6443\n\t}}\n\n\
+                 \tchain peers_ip {{\n\t\tnumgen inc mod 1 vmap {{ 0 : goto peer_ip_0 }}\n\t}}\n\n\
+                 \tchain after {{\n\t\ttype nat hook postrouting priority 90; policy accept;\n\
+                 \t\tip daddr 192.168.7.12 tcp dport 6443 ct status dnat masquerade\n\t}}\n}}\n"
             )
         };
         for (elements, left) in [
@@ -269,7 +290,11 @@ mod tests {
             ("elements = { 6443 timeout 1m expires 40ms }", Some(0)),
             ("", None),
         ] {
-            assert_eq!(expires(&set(elements)), left, "{elements}");
+            let expected = left.map(|seconds| Forward {
+                peers: vec!["192.168.7.12".to_owned(), "fd00::13".to_owned()],
+                seconds,
+            });
+            assert_eq!(read(&table(elements)), expected, "{elements}");
         }
     }
 }

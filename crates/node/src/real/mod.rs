@@ -12,6 +12,7 @@ mod https;
 mod jobs;
 mod manifests;
 mod members;
+mod peers;
 mod programs;
 mod units;
 
@@ -30,6 +31,7 @@ use crate::paths;
 use containers::Containers;
 use etcd::Gateway;
 use https::Trust;
+use peers::Peers;
 
 /// How long somebody else may be at work before one gives up waiting for one's turn.
 const TURN: Duration = Duration::from_mins(10);
@@ -43,6 +45,7 @@ pub struct RealHost {
     brought: PathBuf,
     containers: Containers,
     anybody: Option<Trust>,
+    peers: Peers,
 }
 
 /// What is wrong with a file that was read.
@@ -58,6 +61,7 @@ impl RealHost {
             brought: PathBuf::from(paths::BROUGHT),
             containers: Containers::default(),
             anybody: None,
+            peers: Peers::default(),
         }
     }
 
@@ -233,8 +237,14 @@ impl Host for RealHost {
         }
     }
 
-    fn forwarding(&mut self) -> Answer<Option<u32>> {
-        forward::left()
+    fn forwarding(&mut self) -> Answer<Option<Forward>> {
+        forward::present()
+    }
+
+    fn serving(&mut self, peers: &[String]) -> Answer<Vec<String>> {
+        let served = manifests::served(&self.manifest("kube-apiserver")?);
+        let trust = self.anybody()?;
+        Ok(self.peers.serving(peers, served.port, &trust))
     }
 
     fn well(&mut self, endpoint: Endpoint) -> Answer<bool> {

@@ -149,7 +149,10 @@ impl Host for Scripted {
     fn forward(&mut self, _: Option<&Forward>) -> Answer<()> {
         Err(NOT_HERE)
     }
-    fn forwarding(&mut self) -> Answer<Option<u32>> {
+    fn forwarding(&mut self) -> Answer<Option<Forward>> {
+        Err(NOT_HERE)
+    }
+    fn serving(&mut self, _: &[String]) -> Answer<Vec<String>> {
         Err(NOT_HERE)
     }
     fn well(&mut self, _: Endpoint) -> Answer<bool> {

@@ -1,6 +1,9 @@
 //! Standing aside: new API connections go to the other control planes before anything here is touched, as health checks of a
 //! load balancer notice a missing API server only seconds later, and the `kubernetes` Service lists it for longer still.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
 use afloat_api::Reason;
 use afloat_api::node::{NodePlan, steps};
 
@@ -107,25 +110,57 @@ pub fn await_peers(c: &mut Context<'_>) -> Answer<Ran> {
 }
 
 /// The forwarding of this attempt.
-fn table(plan: &NodePlan) -> Forward {
+fn table(plan: &NodePlan, peers: Vec<String>) -> Forward {
     Forward {
-        peers: plan.peers.clone(),
+        peers,
         seconds: plan.undo_after_seconds.saturating_add(MARGIN_SECONDS),
     }
 }
 
-/// Renews the forwarding before it ends by itself, and sets it again after a reboot, which a table does not survive.
+/// Renews the forwarding before it ends by itself, sets it again after a reboot, which a table does not survive, and sets it anew when
+/// another of the peers serves than before: what is sent to one that died would be lost while others could serve it.
 pub fn stay_aside(host: &mut dyn Host, plan: &NodePlan) -> Answer<()> {
-    let table = table(plan);
-    match host.forwarding()? {
-        Some(left) if left > table.seconds / 2 => Ok(()),
-        _ => host.forward(Some(&table)),
+    let present = host.forwarding()?;
+    let mut peers = host.serving(&plan.peers)?;
+    if peers.is_empty() {
+        // Perhaps it is this node that hears nobody.
+        peers = present
+            .as_ref()
+            .map_or_else(|| plan.peers.clone(), |table| table.peers.clone());
     }
+    let wanted = table(plan, peers);
+    let lasts = |table: &Forward| table.seconds > wanted.seconds / 2 && same(&table.peers, &wanted.peers);
+    match present {
+        Some(table) if lasts(&table) => Ok(()),
+        _ => host.forward(Some(&wanted)),
+    }
+}
+
+/// Whether these are the same addresses, in whatever order and spelling.
+fn same(one: &[String], other: &[String]) -> bool {
+    let set = |peers: &[String]| -> BTreeSet<Result<IpAddr, String>> {
+        let parsed = peers.iter().map(|peer| peer.parse().map_err(|_| peer.clone()));
+        parsed.collect()
+    };
+    set(one) == set(other)
 }
 
 /// Sends new connections to the peers; a machine that cannot is taken the conservative way.
 pub fn forward(c: &mut Context<'_>) -> Answer<Ran> {
-    let table = table(c.plan());
+    let mut peers = c.host.serving(&c.journal.plan.peers)?;
+    if peers.is_empty() && c.step != steps::ROLLBACK {
+        return Ok(Ran::Later {
+            reason: Reason::WaitingForApiServer,
+            message: format!(
+                "no other control plane serves the API ({}): this node cannot stand aside",
+                c.plan().peers.join(", ")
+            ),
+        });
+    }
+    if peers.is_empty() {
+        peers.clone_from(&c.plan().peers);
+    }
+    let table = table(c.plan(), peers);
     let aside = match c.host.forward(Some(&table)) {
         Ok(()) => "yes",
         Err(HostError::Unsupported(_)) => "cannot",

@@ -339,8 +339,13 @@ impl World {
             .map(|machine| machine.facts.part(Component::Etcd))
             .collect();
         let oldest = tags.and_then(|tags| tags.iter().map(|part| part.tag.to_string()).min());
+        let silent = members
+            .iter()
+            .filter(|machine| !machine.facts.serves(Component::ApiServer));
+        let silent: Vec<String> = silent.map(|machine| machine.address().to_owned()).collect();
         for machine in self.machines.values_mut().filter(|machine| machine.control_plane) {
             machine.hear(&peers, leader.as_ref() == Some(&machine.name), oldest.as_deref());
+            machine.hear_of_servers(&silent);
         }
         let serves = self.api_serves();
         let before = std::mem::replace(&mut self.shared.get().api_reachable, serves);

@@ -238,6 +238,50 @@ fn nothing_is_touched_on_a_control_plane_while_clients_could_reach_it() {
 }
 
 #[test]
+fn what_is_forwarded_goes_to_peers_that_serve() {
+    let mut attempt = Attempt::new(OTHER);
+    let [one, other] = ["10.0.0.2", "10.0.0.3"].map(str::to_owned);
+    attempt.step(steps::STAGE);
+    // There is nobody yet to stand aside for.
+    attempt.host.silent_peers = [one.clone(), other.clone()].into();
+    let later = attempt.step(steps::STAND_ASIDE);
+    assert_eq!(later.0, exit::LATER, "{later:?}");
+    assert_eq!(later.1.reason.as_deref(), Some("WaitingForApiServer"));
+    assert_eq!(attempt.host.forwarding_to(), None);
+    attempt.host.silent_peers.clear();
+    assert_eq!(attempt.step(steps::STAND_ASIDE).0, exit::DONE);
+    assert_eq!(attempt.host.forwarding_to(), Some(&[one.clone(), other.clone()][..]));
+    let now = attempt.host.now();
+    attempt
+        .engine
+        .begin(&mut attempt.host, &attempt.plan, steps::CONTAINERD, now)
+        .unwrap();
+    let silent: [(&[&String], &[&String]); 4] = [
+        (&[&one], &[&other]),
+        // Where nobody is heard, it stays as it was.
+        (&[&one, &other], &[&other]),
+        (&[&other], &[&one]),
+        (&[], &[&one, &other]),
+    ];
+    for (silent, expected) in silent {
+        attempt.host.silent_peers = silent.iter().copied().cloned().collect();
+        attempt.turn();
+        let to = attempt.host.forwarding_to().unwrap_or_default();
+        assert_eq!(to.iter().collect::<Vec<_>>(), expected, "without {silent:?}");
+    }
+    assert_eq!(attempt.upgrade().0, exit::DONE);
+    attempt.assert_at_target(OTHER);
+}
+
+#[test]
+fn a_control_plane_that_is_undone_stands_aside_also_when_it_hears_nobody() {
+    let mut attempt = Attempt::new(OTHER);
+    assert_eq!(attempt.upgrade().0, exit::DONE);
+    attempt.host.silent_peers = ["10.0.0.2", "10.0.0.3"].map(str::to_owned).into();
+    put_back(&mut attempt, OTHER);
+}
+
+#[test]
 fn the_forwarding_ends_by_itself_when_everything_on_the_node_is_dead() {
     let mut attempt = Attempt::new(OTHER);
     attempt.step(steps::STAGE);
