@@ -187,6 +187,7 @@ impl Engine {
             stage::remove_unit(host)?;
             return Ok(Next::Idle);
         }
+        note_boot(host, journal, now)?;
         if aside {
             stand_aside::stay_aside(host, &journal.plan)?;
         }
@@ -229,6 +230,18 @@ fn begun(
 pub fn doing(state: &StepState) -> String {
     let intent = state.intent.as_ref();
     intent.map_or_else(|| "goes on".to_owned(), |(what, _)| what.clone())
+}
+
+/// Writes down that the machine was started since: what it is given time for begins then.
+fn note_boot(host: &mut dyn Host, journal: &mut Journal, now: Timestamp) -> Result<(), EngineError> {
+    if journal.running().is_none() && journal.armed.is_none() {
+        return Ok(());
+    }
+    let id = host.boot()?;
+    if journal.boot.as_ref() == Some(&id) {
+        return Ok(());
+    }
+    Ok(journal.add(host, &Entry::Booted { id, at: now })?)
 }
 
 fn time_is_up(journal: &Journal, now: Timestamp) -> bool {
@@ -315,7 +328,7 @@ fn run(
         host,
         journal,
         step,
-        since: state.intent.as_ref().map_or(now, |(_, since)| *since),
+        since: journal.waited_since(state.intent.as_ref().map_or(now, |(_, since)| *since)),
         state,
         now,
     };

@@ -195,6 +195,8 @@ pub trait Host {
     /// What programs wrote is on the disk when this returns (they do not sync by themselves).
     fn sync(&mut self) -> Answer<()>;
     fn room(&mut self, path: &str) -> Answer<Room>;
+    /// A word for the boot that the machine runs since; the next one has another.
+    fn boot(&mut self) -> Answer<String>;
 
     fn unit(&mut self, unit: &str) -> Answer<UnitState>;
     fn order(&mut self, unit: &str, order: UnitOrder) -> Answer<()>;

@@ -141,7 +141,7 @@ pub struct Context<'a> {
     pub journal: &'a Journal,
     pub state: &'a StepState,
     pub step: &'a str,
-    /// When this instruction was first about to be carried out.
+    /// When this instruction was first about to be carried out, or the machine was started since.
     pub since: Timestamp,
     pub now: Timestamp,
 }

@@ -61,6 +61,8 @@ pub enum Entry {
     },
     /// The node was seen alive when its time was up: the time begins anew.
     Alive { at: Timestamp },
+    /// The machine runs since another boot than what is written above.
+    Booted { id: String, at: Timestamp },
 }
 
 /// A file as it was before the attempt.
@@ -79,6 +81,11 @@ impl Kept {
         format!("{}{}", paths::KEPT, self.path)
     }
 }
+
+/// How long a machine has after a boot to bring its node back, where it has not less for any disruption.
+const MOST_AFTER_BOOT: u32 = 300;
+/// So many boots give it that time. A machine that restarts again and again is not on its way back.
+const BOOTS_WAITED_FOR: u32 = 3;
 
 /// Where a step is.
 #[derive(Clone, Debug, Default)]
@@ -119,6 +126,11 @@ pub struct Journal {
     pub facts: BTreeMap<String, String>,
     /// Since when the node may be away by our doing.
     pub armed: Option<Timestamp>,
+    /// The boot that the machine runs since, as far as was written.
+    pub boot: Option<String>,
+    /// When it was found booted while the node was away, and how often since the node was last seen alive.
+    booted: Option<Timestamp>,
+    boots: u32,
     /// Length of the file when it was read.
     pub length: u64,
 }
@@ -185,6 +197,9 @@ impl Journal {
             kept: Vec::new(),
             facts: BTreeMap::new(),
             armed: None,
+            boot: None,
+            booted: None,
+            boots: 0,
             length,
         }
     }
@@ -225,8 +240,19 @@ impl Journal {
 
     /// When the host undoes everything by itself, if the node is not well by then.
     pub fn undo_at(&self) -> Option<Timestamp> {
-        let seconds = SignedDuration::from_secs(i64::from(self.plan.undo_after_seconds));
-        self.armed.and_then(|since| since.checked_add(seconds).ok())
+        let after = |at: Timestamp, seconds: u32| at.checked_add(SignedDuration::from_secs(i64::from(seconds))).ok();
+        let seconds = self.plan.undo_after_seconds;
+        let at = after(self.armed?, seconds)?;
+        // A machine without power is no node that does not come back: it has not begun to.
+        let up = self
+            .booted
+            .and_then(|booted| after(booted, seconds.min(MOST_AFTER_BOOT)));
+        Some(up.map_or(at, |up| at.max(up)))
+    }
+
+    /// Since when something is waited for that was begun then: not while the machine was off.
+    pub fn waited_since(&self, begun: Timestamp) -> Timestamp {
+        self.booted.map_or(begun, |booted| begun.max(booted))
     }
 
     /// Whether anything but Afloat's own folder may have been changed.
@@ -307,11 +333,26 @@ impl Journal {
                 let state = self.steps.entry(step.clone()).or_default();
                 state.ended = Some((*exit_code, report.clone()));
                 if last && *exit_code == exit::DONE {
-                    self.armed = None;
+                    self.is_back(None);
                 }
             }
-            Entry::Alive { at } => self.armed = Some(*at),
+            Entry::Alive { at } => self.is_back(Some(*at)),
+            Entry::Booted { id, at } => self.take_boot(id, *at),
         }
+    }
+
+    fn take_boot(&mut self, id: &str, at: Timestamp) {
+        if self.boot.is_some() && self.armed.is_some() && self.boots < BOOTS_WAITED_FOR {
+            self.boots += 1;
+            self.booted = Some(at);
+        }
+        self.boot = Some(id.to_owned());
+    }
+
+    /// The node is well, or out of our hands: neither its time nor its boots count any more.
+    fn is_back(&mut self, armed: Option<Timestamp>) {
+        self.armed = armed;
+        (self.booted, self.boots) = (None, 0);
     }
 }
 

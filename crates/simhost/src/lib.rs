@@ -113,6 +113,7 @@ pub struct SimHost {
     operations: u64,
     /// How often the machine's certificates were renewed.
     renewals: u32,
+    boots: u32,
     down: bool,
 }
 
@@ -151,6 +152,7 @@ impl SimHost {
             parts_by: None,
             operations: 0,
             renewals: 0,
+            boots: 1,
             down: false,
         };
         host.start_long_ago();
@@ -198,6 +200,7 @@ impl SimHost {
     /// Starts what is enabled, in the system that its boot chooser chooses.
     pub fn boot(&mut self) {
         self.down = false;
+        self.boots += 1;
         self.choose_system();
         let enabled: Vec<_> = self.units.iter().filter(|(_, unit)| unit.enabled).collect();
         let enabled: Vec<_> = enabled.into_iter().map(|(name, _)| name.clone()).collect();

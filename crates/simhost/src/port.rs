@@ -173,6 +173,10 @@ impl Host for SimHost {
         self.ask(|host| host.room)
     }
 
+    fn boot(&mut self) -> Answer<String> {
+        self.ask(|host| host.boots.to_string())
+    }
+
     fn unit(&mut self, unit: &str) -> Answer<UnitState> {
         self.ask(|host| host.unit_state(unit))
     }

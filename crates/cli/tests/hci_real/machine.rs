@@ -190,6 +190,9 @@ impl Host for Machine {
     fn room(&mut self, _: &str) -> Answer<Room> {
         Err(NOT_HERE)
     }
+    fn boot(&mut self) -> Answer<String> {
+        Err(NOT_HERE)
+    }
     fn unit(&mut self, _: &str) -> Answer<UnitState> {
         Err(NOT_HERE)
     }

@@ -58,7 +58,7 @@ impl Process {
 }
 
 /// What tells this boot from all others.
-fn boot() -> Option<String> {
+pub fn boot() -> Option<String> {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     Some(boot.trim().to_owned())
 }

@@ -179,6 +179,10 @@ impl Host for RealHost {
         files::room(&self.at(path))
     }
 
+    fn boot(&mut self) -> Answer<String> {
+        Ok(containers::boot().unwrap_or_default())
+    }
+
     fn unit(&mut self, unit: &str) -> Answer<UnitState> {
         units::state(unit)
     }

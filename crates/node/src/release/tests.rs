@@ -98,6 +98,9 @@ impl Host for Scripted {
             inodes: 1000,
         })
     }
+    fn boot(&mut self) -> Answer<String> {
+        Err(NOT_HERE)
+    }
     fn unit(&mut self, _: &str) -> Answer<UnitState> {
         Err(NOT_HERE)
     }

@@ -130,7 +130,7 @@ fn a_journal_that_was_damaged_is_not_guessed_at() {
     let refused = Engine::default().advance(&mut attempt.host, now);
     let message = refused.unwrap_err().to_string();
     assert!(
-        message.starts_with("line 4 of /var/lib/afloat/journal is damaged"),
+        message.starts_with("line 5 of /var/lib/afloat/journal is damaged"),
         "{message}"
     );
 }

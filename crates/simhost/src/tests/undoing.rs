@@ -162,6 +162,81 @@ fn a_worker_whose_new_kubelet_never_comes_up_puts_itself_back() {
     }
 }
 
+/// Cuts the power for so long as soon as the journal says this, and starts another engine with the machine.
+fn off_at(attempt: &mut Attempt, said: &str, time: Duration) {
+    attempt.until(said);
+    off_for(attempt, time);
+}
+
+fn off_for(attempt: &mut Attempt, time: Duration) {
+    attempt.host.lose_power();
+    attempt.engine = Engine::default();
+    attempt.pass(time);
+    attempt.host.boot();
+}
+
+const LONG: Duration = Duration::from_hours(3);
+
+#[test]
+fn a_node_that_was_long_without_power_is_given_time_to_come_up() {
+    for (case, step) in [
+        (WORKER, steps::KUBELET),
+        (OTHER, steps::KUBEADM),
+        (SINGLE, steps::KUBEADM),
+    ] {
+        let mut attempt = Attempt::new(case);
+        for earlier in node_steps::ORDER.into_iter().take_while(|name| *name != step) {
+            assert_eq!(attempt.step_patiently(earlier).0, exit::DONE, "{case:?} {earlier}");
+        }
+        let now = attempt.host.now();
+        attempt
+            .engine
+            .begin(&mut attempt.host, &attempt.plan, step, now)
+            .unwrap();
+        off_at(&mut attempt, "starts the kubelet", LONG);
+        assert_eq!(attempt.upgrade().0, exit::DONE, "{case:?}\n{}", attempt.journal());
+        attempt.assert_at_target(case);
+    }
+}
+
+#[test]
+fn an_undoing_that_was_long_without_power_is_given_time_too() {
+    let mut attempt = Attempt::new(WORKER);
+    assert_eq!(attempt.upgrade().0, exit::DONE);
+    let now = attempt.host.now();
+    attempt
+        .engine
+        .begin_rollback(&mut attempt.host, &attempt.plan, now)
+        .unwrap();
+    off_at(&mut attempt, "waits until all parts of the node are well", LONG);
+    put_back(&mut attempt, WORKER);
+}
+
+#[test]
+fn k2_a_broken_kubelet_is_put_back_also_where_the_machine_restarts_again_and_again() {
+    let mut attempt = Attempt::new(WORKER);
+    attempt.host.faults.broken_kubelets.insert("v1.36.3".to_owned());
+    for step in [steps::STAGE, steps::CONTAINERD, steps::CNI, steps::KUBEADM] {
+        assert_eq!(attempt.step_patiently(step).0, exit::DONE);
+    }
+    let now = attempt.host.now();
+    attempt
+        .engine
+        .begin(&mut attempt.host, &attempt.plan, steps::KUBELET, now)
+        .unwrap();
+    off_at(&mut attempt, "starts the kubelet", LONG);
+    // As by something that restarts machines whose node is not ready.
+    for _ in 0..20 {
+        for _ in 0..100 {
+            attempt.turn();
+            attempt.pass(Duration::from_secs(2));
+        }
+        off_for(&mut attempt, Duration::from_secs(20));
+    }
+    attempt.quiet();
+    attempt.assert_put_back(WORKER);
+}
+
 #[test]
 fn a_runtime_that_does_not_come_up_is_put_back() {
     for case in [WORKER, FIRST] {
