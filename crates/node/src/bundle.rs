@@ -59,6 +59,11 @@ pub fn kubernetes(version: &str, program: &str) -> String {
     format!("kubernetes/{version}/{program}")
 }
 
+/// What is said of files on the host that are no longer what was brought.
+pub fn changed_since(files: &str) -> String {
+    format!("{files} is not what the bundle promised: it was changed since it was staged")
+}
+
 /// Where a file of the bundle lies on the host once it is staged.
 pub fn staged(name: &str) -> String {
     format!("{}/{name}", paths::BUNDLE)

@@ -25,6 +25,8 @@ pub enum Instruction {
     CopyBundle,
     InstallUnit,
     ImportImages,
+    /// Sees that what was staged is still what was promised.
+    CheckStaged,
     CheckEtcd,
     /// Waits until etcd can go on without this node's member.
     AwaitPeers,
@@ -152,6 +154,7 @@ impl Instruction {
         !matches!(
             self,
             Self::CheckMachine
+                | Self::CheckStaged
                 | Self::CheckEtcd
                 | Self::Keep(_)
                 | Self::MigrateRuntimeConfig
@@ -176,6 +179,7 @@ impl Instruction {
             Self::CopyBundle => "copies the bundle to the host".to_owned(),
             Self::InstallUnit => "puts the host unit in place".to_owned(),
             Self::ImportImages => "imports images".to_owned(),
+            Self::CheckStaged => "compares what was brought with what was promised".to_owned(),
             Self::CheckEtcd => "looks at the other etcd members".to_owned(),
             Self::AwaitPeers => "waits until etcd can go on without this node".to_owned(),
             Self::Forward => "sends new API connections to the other control planes".to_owned(),
@@ -218,6 +222,7 @@ impl Instruction {
             Self::CopyBundle => stage::copy_bundle(c),
             Self::InstallUnit => stage::install_unit(c),
             Self::ImportImages => stage::import_images(c),
+            Self::CheckStaged => stage::check_staged(c),
             Self::CheckEtcd => stand_aside::check_etcd(c),
             Self::AwaitPeers => stand_aside::await_peers(c),
             Self::Forward => stand_aside::forward(c),
@@ -347,7 +352,7 @@ impl Context<'_> {
         if self.host.digest(&staged)? != Some(item.digest) {
             return Ok(Ran::Failed {
                 reason: Reason::BundleUnavailable,
-                message: format!("{staged} is not what the bundle promised: it was changed since it was staged"),
+                message: bundle::changed_since(&staged),
             });
         }
         self.host.copy(&staged, target)?;

@@ -52,14 +52,13 @@ pub fn program(step: &str, journal: &Journal) -> Program {
         steps::STAND_ASIDE if plan.peers.is_empty() => {
             return Program::Skipped("there is no other control plane that could serve meanwhile");
         }
-        steps::STAND_ASIDE => vec![Instruction::CheckEtcd, Instruction::Forward, Instruction::HandOverEtcd],
-        steps::CONTAINERD => vec![
-            Instruction::MigrateRuntimeConfig,
-            Instruction::Keep(Group::Runtime),
-            Instruction::Change(Group::Runtime),
-            Instruction::RestartRuntime,
-            Instruction::Gate(Gate::Runtime),
+        steps::STAND_ASIDE => vec![
+            Instruction::CheckStaged,
+            Instruction::CheckEtcd,
+            Instruction::Forward,
+            Instruction::HandOverEtcd,
         ],
+        steps::CONTAINERD => containerd(plan),
         steps::CNI => vec![Instruction::Keep(Group::Cni), Instruction::Change(Group::Cni)],
         steps::KUBEADM if control_plane => kubeadm::control_plane(journal),
         steps::KUBEADM => kubeadm::worker(plan),
@@ -71,6 +70,22 @@ pub fn program(step: &str, journal: &Journal) -> Program {
         steps::ROLLBACK => undo::program(journal),
         _ => return Program::Unknown,
     })
+}
+
+fn containerd(plan: &NodePlan) -> Vec<Instruction> {
+    let mut program = Vec::new();
+    // Where no other step comes before this one.
+    if plan.role == NodeRole::Worker || plan.peers.is_empty() {
+        program.push(Instruction::CheckStaged);
+    }
+    program.extend([
+        Instruction::MigrateRuntimeConfig,
+        Instruction::Keep(Group::Runtime),
+        Instruction::Change(Group::Runtime),
+        Instruction::RestartRuntime,
+        Instruction::Gate(Gate::Runtime),
+    ]);
+    program
 }
 
 /// What is said of a step that went well.

@@ -285,6 +285,30 @@ pub fn copy_bundle(c: &mut Context<'_>) -> Answer<Ran> {
     Ok(Ran::Done)
 }
 
+/// Sees, before the first change of an attempt, that every file it is going to put in place is still the promised one: found out when its
+/// turn comes, the runtime and kubeadm would have been changed already. Images were imported when they were staged.
+pub fn check_staged(c: &mut Context<'_>) -> Answer<Ran> {
+    let refused = |message: String| Ran::Failed {
+        reason: Reason::BundleUnavailable,
+        message: format!("{message}; nothing was changed"),
+    };
+    let Some(items) = bundle::read(c.host, paths::BUNDLE)? else {
+        return Ok(refused(format!("{} holds no bundle: it was not staged", paths::BUNDLE)));
+    };
+    let mut others = Vec::new();
+    for item in items.iter().filter(|item| !item.name.starts_with("images/")) {
+        let staged = bundle::staged(&item.name);
+        if c.host.digest(&staged)? != Some(item.digest) {
+            others.push(staged);
+        }
+    }
+    Ok(if others.is_empty() {
+        Ran::Done
+    } else {
+        refused(bundle::changed_since(&others.join(", ")))
+    })
+}
+
 /// Puts Afloat's own binary and unit on the host: it carries on when kubelet, runtime and this pod are gone.
 pub fn install_unit(c: &mut Context<'_>) -> Answer<Ran> {
     let placed = c.place("afloat", paths::PROGRAM)?;

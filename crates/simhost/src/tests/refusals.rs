@@ -134,3 +134,37 @@ fn a_journal_that_was_damaged_is_not_guessed_at() {
         "{message}"
     );
 }
+
+#[test]
+fn what_was_damaged_since_it_was_staged_is_refused_before_anything_changes() {
+    let damages: [fn(&mut Attempt); 3] = [
+        |a| {
+            a.host
+                .put("/var/lib/afloat/bundle/kubernetes/v1.36.3/kubelet", "decayed");
+        },
+        |a| {
+            a.host
+                .remove("/var/lib/afloat/bundle/kubernetes/v1.36.3/kubeadm")
+                .unwrap();
+        },
+        |a| a.host.remove("/var/lib/afloat/bundle/SHA256SUMS").unwrap(),
+    ];
+    for case in [WORKER, FIRST, OTHER_SLOW, SINGLE] {
+        for damage in damages {
+            let mut attempt = Attempt::new(case);
+            assert_eq!(attempt.step(steps::STAGE).0, exit::DONE);
+            damage(&mut attempt);
+            attempt.before = attempt.host.tree().clone();
+            let ended = attempt.upgrade();
+            assert_eq!(
+                outcome(&ended),
+                (exit::FAILED, StepOutcome::Failed),
+                "{case:?} {ended:?}"
+            );
+            assert_eq!(ended.1.reason.as_deref(), Some("BundleUnavailable"));
+            assert!(ended.1.message.contains("nothing was changed"), "{ended:?}");
+            assert_eq!(attempt.changed_outside(), [""; 0], "{case:?}");
+            assert!(attempt.host.kubelet_ready() && attempt.host.forwarding_to().is_none());
+        }
+    }
+}
