@@ -42,6 +42,21 @@ pub fn removed_in(file: &str, version: &str) -> Vec<String> {
     removed
 }
 
+/// What an environment file of the kubelet says of a flag that is true or false; the last word counts, as it does for the kubelet.
+pub fn switch(file: &str, name: &str) -> Option<bool> {
+    let words = file.split(|c: char| c.is_whitespace() || c == '"' || c == '\'');
+    let mut values = words.filter_map(|word| {
+        let rest = word.get(word.find("--")?..)?.strip_prefix("--")?.strip_prefix(name)?;
+        match rest.strip_prefix('=') {
+            None => rest.is_empty().then_some(true),
+            Some("1" | "t" | "T" | "true" | "TRUE" | "True") => Some(true),
+            Some("0" | "f" | "F" | "false" | "FALSE" | "False") => Some(false),
+            Some(_) => None,
+        }
+    });
+    values.next_back()
+}
+
 /// The same file without them. Flags there are written `--name=value`, as kubeadm does.
 pub fn migrate(file: &str, version: &str) -> String {
     let mut lines = Vec::new();
@@ -62,6 +77,19 @@ pub fn migrate(file: &str, version: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_switch_is_read_as_the_kubelet_reads_it() {
+        for (file, expected) in [
+            ("KUBELET_EXTRA_ARGS=--fail-swap-on=false\n", Some(false)),
+            ("KUBELET_EXTRA_ARGS=\"--v=2 --fail-swap-on\"\n", Some(true)),
+            ("A='--fail-swap-on=true --fail-swap-on=0'\n", Some(false)),
+            ("A=--fail-swap-on-never=false\n", None),
+            ("A=--v=4\n", None),
+        ] {
+            assert_eq!(switch(file, "fail-swap-on"), expected, "{file}");
+        }
+    }
 
     const FILE: &str = "KUBELET_KUBEADM_ARGS=\"--pod-infra-container-image=pause:3.10 --v=2\"\n";
 

@@ -26,13 +26,35 @@ const SINGLE: [&str; 8] = [
     paths::UNIT_FILE,
 ];
 
+/// The kubeconfig files that kubeadm writes; any other `.conf` there is a person's, as the one of a cloud provider.
+const KUBECONFIGS: [&str; 5] = [
+    "admin.conf",
+    "super-admin.conf",
+    "controller-manager.conf",
+    "scheduler.conf",
+    "kubelet.conf",
+];
+
+/// The certificates that kubeadm renews, without their endings. Authorities and what else lies beside them it leaves alone.
+const CERTIFICATES: [&str; 7] = [
+    "pki/apiserver",
+    "pki/apiserver-etcd-client",
+    "pki/apiserver-kubelet-client",
+    "pki/front-proxy-client",
+    "pki/etcd/healthcheck-client",
+    "pki/etcd/peer",
+    "pki/etcd/server",
+];
+
 /// Whether kubeadm writes this file of its folder when it upgrades: manifests, certificates, and the kubeconfig files they are in.
 pub fn is_kubeadms(path: &str) -> bool {
     let Some(name) = path.strip_prefix("/etc/kubernetes/") else {
         return false;
     };
-    let is_conf = !name.contains('/') && name.strip_suffix(".conf").is_some();
-    is_conf || name.starts_with("pki/") || paths::PARTS.iter().any(|part| path == paths::manifest(part))
+    let certificate = name.strip_suffix(".crt").or_else(|| name.strip_suffix(".key"));
+    KUBECONFIGS.contains(&name)
+        || certificate.is_some_and(|certificate| CERTIFICATES.contains(&certificate))
+        || paths::PARTS.iter().any(|part| path == paths::manifest(part))
 }
 
 /// Whether an upgrade may change, add or remove this path.
@@ -69,7 +91,9 @@ mod tests {
             "/opt/cni/bin/bridge",
             "/etc/kubernetes/manifests/etcd.yaml",
             "/etc/kubernetes/pki/etcd/peer.crt",
+            "/etc/kubernetes/pki/apiserver-kubelet-client.key",
             "/etc/kubernetes/admin.conf",
+            "/etc/kubernetes/kubelet.conf",
             "/etc/containerd/config.toml",
             "/var/lib/etcd/afloat-aside-1/snap/db",
             "/var/lib/afloat/journal",
@@ -82,6 +106,10 @@ mod tests {
             "/etc/default/kubelet",
             "/etc/kubernetes/manifests/kube-vip.yaml",
             "/etc/kubernetes/audit-policy.yaml",
+            "/etc/kubernetes/cloud.conf",
+            "/etc/kubernetes/pki/ca.crt",
+            "/etc/kubernetes/pki/sa.key",
+            "/etc/kubernetes/pki/webhook.crt",
             "/etc/systemd/system/kubelet.service.d/20-mine.conf",
             "/usr/bin/bash",
             "/etc/fstab",

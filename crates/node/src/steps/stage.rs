@@ -4,6 +4,7 @@
 use afloat_api::Reason;
 use afloat_api::common::NodeRole;
 use afloat_api::node::BUNDLE_KEY;
+use serde::Deserialize;
 
 use crate::bundle::{self, Item};
 use crate::flags;
@@ -189,7 +190,7 @@ fn flags_and_swap(c: &mut Context<'_>) -> Answer<Vec<Finding>> {
         ));
     }
     let swaps = c.text(paths::SWAPS)?.lines().skip(1).count();
-    if swaps > 0 && !c.text(paths::KUBELET_CONFIG)?.contains("failSwapOn: false") {
+    if swaps > 0 && kubelet_refuses(c, "fail-swap-on", |config| config.fail_swap_on)? {
         findings.push((
             Reason::StepFailed,
             "swap is on, with which the kubelet does not start again: help: swapoff -a".to_owned(),
@@ -198,12 +199,32 @@ fn flags_and_swap(c: &mut Context<'_>) -> Answer<Vec<Finding>> {
     Ok(findings)
 }
 
+/// What of the kubelet's configuration is looked at.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct KubeletConfig {
+    fail_swap_on: Option<bool>,
+    #[serde(rename = "failCgroupV1")]
+    fail_cgroup_v1: Option<bool>,
+}
+
+/// Whether the kubelet is to fail at something, which is its default: a flag wins over the configuration, a person's over kubeadm's.
+fn kubelet_refuses(c: &mut Context<'_>, flag: &str, config: fn(&KubeletConfig) -> Option<bool>) -> Answer<bool> {
+    for file in [paths::KUBELET_EXTRA, paths::KUBELET_FLAGS] {
+        if let Some(refuses) = flags::switch(&c.text(file)?, flag) {
+            return Ok(refuses);
+        }
+    }
+    let read = serde_saphyr::from_str::<KubeletConfig>(&c.text(paths::KUBELET_CONFIG)?);
+    Ok(config(&read.unwrap_or_default()).unwrap_or(true))
+}
+
 /// Since 1.35 a kubelet does not start on cgroup v1 unless it is told to.
 fn old_cgroups(c: &mut Context<'_>) -> Answer<Option<Finding>> {
     let target = c.plan().kubelet_version.clone();
     if flags::minor(&target) < Some(35)
         || c.host.size(paths::CGROUP_V2)?.is_some()
-        || c.text(paths::KUBELET_CONFIG)?.contains("failCgroupV1: false")
+        || !kubelet_refuses(c, "fail-cgroupv1", |config| config.fail_cgroup_v1)?
     {
         return Ok(None);
     }

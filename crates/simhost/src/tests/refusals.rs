@@ -168,3 +168,36 @@ fn what_was_damaged_since_it_was_staged_is_refused_before_anything_changes() {
         }
     }
 }
+
+#[test]
+fn a_kubelet_that_is_told_to_bear_swap_is_not_refused() {
+    let ways: [(&str, &str); 5] = [
+        (paths::KUBELET_CONFIG, "kind: KubeletConfiguration\nfailSwapOn: false\n"),
+        (paths::KUBELET_CONFIG, "\"failSwapOn\" :   false # ours\n"),
+        (
+            paths::KUBELET_CONFIG,
+            "{kind: KubeletConfiguration, failSwapOn: false}\n",
+        ),
+        (paths::KUBELET_FLAGS, "KUBELET_KUBEADM_ARGS=\"--fail-swap-on=false\"\n"),
+        (paths::KUBELET_EXTRA, "KUBELET_EXTRA_ARGS=--fail-swap-on=false\n"),
+    ];
+    for (file, text) in ways {
+        let mut attempt = Attempt::new(WORKER);
+        attempt.host.put(paths::SWAPS, "Filename\n/dev/sda2 partition 1\n");
+        attempt.host.put(file, text);
+        let ended = attempt.step(steps::STAGE);
+        assert_eq!(ended.0, exit::DONE, "{file}: {text} {ended:?}");
+    }
+    // In words it is there, but it is not what counts.
+    for (file, text) in [
+        (paths::KUBELET_CONFIG, "# failSwapOn: false\nfailSwapOn: true\n"),
+        (paths::KUBELET_EXTRA, "KUBELET_EXTRA_ARGS=--fail-swap-on\n"),
+    ] {
+        let mut attempt = Attempt::new(WORKER);
+        attempt.host.put(paths::SWAPS, "Filename\n/dev/sda2 partition 1\n");
+        attempt.host.put(paths::KUBELET_CONFIG, "failSwapOn: false\n");
+        attempt.host.put(file, text);
+        let ended = attempt.step(steps::STAGE);
+        assert!(ended.1.message.contains("swap is on"), "{file}: {text} {ended:?}");
+    }
+}

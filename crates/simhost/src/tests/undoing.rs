@@ -47,6 +47,23 @@ fn p42_add_ons_that_kubeadm_did_not_touch_are_not_put_back() {
 }
 
 #[test]
+fn p42_a_file_beside_kubeadms_own_that_a_person_changed_since_stays() {
+    let files = ["/etc/kubernetes/cloud.conf", "/etc/kubernetes/pki/webhook.crt"];
+    let mut attempt = Attempt::new(FIRST);
+    for file in files {
+        attempt.host.put(file, "before");
+    }
+    assert_eq!(attempt.upgrade().0, exit::DONE);
+    for file in files {
+        attempt.host.put(file, "changed since");
+    }
+    assert_eq!(attempt.step_patiently(steps::ROLLBACK).0, exit::DONE);
+    for file in files {
+        assert_eq!(attempt.text(file).as_deref(), Some("changed since"), "{file}");
+    }
+}
+
+#[test]
 fn an_add_on_that_was_not_there_before_goes_again() {
     let mut attempt = Attempt::new(SINGLE);
     let lacks = |name: &str| name.ends_with("kube-proxy");
