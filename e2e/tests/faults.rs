@@ -142,6 +142,41 @@ fn k2_a_kubelet_that_was_damaged_after_it_was_brought_is_refused_and_the_worker_
     ends_at_the_target(&site);
 }
 
+/// The images that the cluster's add-ons are told to run.
+fn add_ons(site: &Site) -> String {
+    let image = "jsonpath={.spec.template.spec.containers[0].image}";
+    let of = |object: &str| {
+        site.kubectl(&["-n", "kube-system", "get", object, "-o", image])
+            .unwrap()
+    };
+    format!("{} {}", of("daemonset/kube-proxy"), of("deployment/coredns"))
+}
+
+#[test]
+fn k2_a_single_node_that_is_undone_by_hand_takes_its_add_ons_back_with_it() {
+    let site = single("e2e-undone");
+    let (before, images) = (site.fingerprint("cp-1").unwrap(), add_ons(&site));
+    let config = ["-n", "kube-system", "get", "configmap", "kube-proxy", "kubelet-config"];
+    let data = [
+        &config[..],
+        &["-o", "jsonpath={.items[*].data}{.items[*].metadata.annotations}"],
+    ]
+    .concat();
+    let configured = site.kubectl(&data).unwrap();
+    assert_eq!(upgrade(&site, "forwards"), Some(0), "{}", site.diagnosis());
+    site.settled(SETTLED).unwrap();
+    assert!(add_ons(&site).contains(TO), "{}", add_ons(&site));
+
+    let undo = ["/var/lib/afloat/bin/afloat", "node", "rollback"];
+    let said = site.lab.machine("cp-1").unwrap().exec_within(undo, LONG).unwrap();
+    println!("{said}");
+    site.settled(SETTLED).unwrap();
+    assert_eq!(add_ons(&site), images);
+    assert_eq!(site.kubectl(&data).unwrap(), configured);
+    assert_eq!(site.fingerprint("cp-1").unwrap(), before);
+    assert_eq!(site.version("cp-1").unwrap(), FROM);
+}
+
 #[test]
 fn k2_a_worker_whose_new_kubelet_does_not_start_puts_itself_back() {
     let site = with_a_worker("e2e-kubelet");
