@@ -315,7 +315,7 @@ fn hci_upgrades(view: &View, subjects: &mut BTreeSet<Subject>) {
         .hci
         .upgrades
         .iter()
-        .filter(|(_, upgrade)| !hci::over(upgrade) || hci::wished(upgrade) || hci::serves(view, upgrade));
+        .filter(|(_, upgrade)| !hci::over(upgrade) || hci::wished(upgrade) || hci::lingers(view, upgrade));
     subjects.extend(open.map(|(key, _)| Subject::Hci(key.clone())));
 }
 

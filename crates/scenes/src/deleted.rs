@@ -4,7 +4,16 @@ use super::people::{Deed, Moment};
 use super::script::{End, HciScenario, Script};
 
 fn deleted(when: Moment, upgraded: &[&'static str]) -> Script {
-    Script::small()
+    on(Script::small(), when, upgraded)
+}
+
+/// The same on a cluster of one node.
+fn alone(when: Moment, upgraded: &[&'static str]) -> Script {
+    on(Script::new(1, 4), when, upgraded)
+}
+
+fn on(script: Script, when: Moment, upgraded: &[&'static str]) -> Script {
+    script
         .then(when, 0, vec![Deed::DeleteUpgrade])
         .ends(End::Gone, upgraded)
 }
@@ -59,6 +68,16 @@ pub(super) const LIST: &[HciScenario] = &[
         "harvester-deleted-rebooting",
         "the Upgrade is deleted while node-1 restarts: that node is finished first",
         || deleted(Moment::Node("node-1", "Waiting Reboot"), &["node-1"]),
+    ),
+    HciScenario::new(
+        "harvester-deleted-single",
+        "the Upgrade is deleted while virtual machines are stopped on the only node: its Job is ended, and they run again",
+        || alone(Moment::Node("node-1", "Pre-draining"), &[]),
+    ),
+    HciScenario::new(
+        "harvester-deleted-single-late",
+        "the Upgrade is deleted while the only node is changed: it is finished first",
+        || alone(Moment::Node("node-1", "Post-draining"), &["node-1"]),
     ),
     HciScenario::new(
         "harvester-deleted-between",

@@ -108,6 +108,26 @@ pub(super) const LIST: &[HciScenario] = &[
         },
     ),
     HciScenario::new(
+        "harvester-single-aborted",
+        "a person aborts while virtual machines are stopped on the only node: its Job is ended, and they run again",
+        || {
+            Script::new(1, 4)
+                .then(Moment::Node("node-1", "Pre-draining"), 0, vec![Deed::abort()])
+                .says(&["aborted before a node was drained"])
+                .ends(End::Failed, &[])
+        },
+    ),
+    HciScenario::new(
+        "harvester-single-aborted-late",
+        "a person aborts while the only node is changed: it is finished first",
+        || {
+            Script::new(1, 4)
+                .then(Moment::Node("node-1", "Post-draining"), 0, vec![Deed::abort()])
+                .says(&["aborted after the last node"])
+                .ends(End::Failed, &["node-1"])
+        },
+    ),
+    HciScenario::new(
         "harvester-second-upgrade",
         "a second Upgrade is asked for while one is under way, and refused",
         || {

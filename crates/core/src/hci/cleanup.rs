@@ -12,8 +12,9 @@ use super::action::{HciAction, Hook, JobKind, NodeMark};
 use super::config::{self, ABORT};
 use super::rollout::{self, Ended};
 use super::turn::{PREFLIGHT_PASSED, Tri, Turn, condition_of};
+use super::view::{Job, Seen};
 use super::{image, nodes, report, task, waits};
-use crate::view::{Key, Node, NodeName, Taint, Target, View, WorkloadKind};
+use crate::view::{Key, Node, NodeName, Taint, Target, Uid, View, WorkloadKind};
 
 /// Charts that fleet has to leave alone while the manifests are applied.
 const CHARTS: [&str; 4] = [
@@ -70,6 +71,10 @@ pub fn abort(turn: &mut Turn<'_>) {
         return;
     }
     let message = match how_far(turn) {
+        Ended::HalfWay if !turn.status().single_node.is_empty() => {
+            "aborted: the node has got a part of the release and is not at the target. Resume this Upgrade, or create another \
+             to the same version, to go on"
+        }
         Ended::HalfWay => {
             "aborted: some nodes are at the target and some are not; Rancher's drain hooks stay, so that it goes on with none. \
              Create an Upgrade to the same version to go on"
@@ -108,9 +113,14 @@ fn at_rest(turn: &mut Turn<'_>) -> bool {
     turn.idle()
 }
 
-/// A node that was being emptied, and that Rancher was not answered about, is put back.
+/// A node that was being emptied, and that Rancher was not answered about, or whose only Job was not let go on, is put back.
 fn unwind(turn: &mut Turn<'_>, node: &Node) {
-    let job = turn.job(JobKind::PreDrain, Some(&node.name));
+    let kind = if turn.status().single_node.is_empty() {
+        JobKind::PreDrain
+    } else {
+        JobKind::SingleNodeUpgrade
+    };
+    let job = turn.job(kind, Some(&node.name));
     if job.as_ref().is_some_and(|job| job.complete) {
         // The answer may be on its way: what follows is finished.
         return;
@@ -155,14 +165,17 @@ fn has_emptied(turn: &Turn<'_>, node: &Node) -> bool {
     has_job || put_back || state.is_some_and(|state| state > State::Paused && (state != State::Failed || prepared))
 }
 
-/// How far an upgrade came. A node that failed was drained if Rancher was answered about it.
+/// How far an upgrade came. A node that failed was drained if Rancher was answered about it; a single one was changed if its Job was let go on.
 pub fn how_far(turn: &Turn<'_>) -> Ended {
     let statuses = &turn.status().node_statuses;
     let state = |node: &str| turn.node_state(node);
     if !statuses.is_empty() && statuses.keys().all(|node| state(node) == Some(State::Succeeded)) {
         return Ended::AtTarget;
     }
+    let single = !turn.status().single_node.is_empty();
+    let let_go = |node: &str| turn.times.0.get(node).is_some_and(|times| times.drained.is_some());
     let touched = statuses.keys().any(|node| match state(node) {
+        _ if single => let_go(node),
         Some(State::Failed) => answered(turn, node),
         Some(state) => state > State::PreDraining,
         None => false,
@@ -179,7 +192,7 @@ pub fn answered(turn: &Turn<'_>, node: &str) -> bool {
 /// Every node is at the target.
 pub fn succeeded(turn: &mut Turn<'_>) {
     if super::over(&turn.before) {
-        return unserve(turn);
+        return late(turn);
     }
     if !swept(turn) {
         return owed(turn);
@@ -212,11 +225,17 @@ pub fn failed(turn: &mut Turn<'_>) {
         if turn.annotation(WISH) == Some("resume") {
             return again(turn);
         }
-        return unserve(turn);
+        return late(turn);
     }
     if tidy(turn) {
         close(turn);
     }
+}
+
+/// What came late to an upgrade that is over goes too.
+fn late(turn: &mut Turn<'_>) {
+    call_off(turn);
+    unserve(turn);
 }
 
 fn close(turn: &mut Turn<'_>) {
@@ -285,6 +304,7 @@ fn waits_to_start(turn: &Turn<'_>, node: &NodeName) -> bool {
 /// Puts everything back, whether or not it was changed by this turn's upgrade in the end. Whether nothing is left to do.
 fn tidy(turn: &mut Turn<'_>) -> bool {
     let ended = how_far(turn);
+    call_off(turn);
     owed(turn);
     let nodes: Vec<Arc<Node>> = turn.view.nodes.values().cloned().collect();
     let mut starting = false;
@@ -335,8 +355,33 @@ fn tidy(turn: &mut Turn<'_>) -> bool {
     turn.idle() && !starting
 }
 
-/// Whether something is there that an upgrade had served its release with.
-pub fn serves(view: &View, upgrade: &Upgrade) -> bool {
+/// Jobs of an upgrade that go on, but for those that start virtual machines again.
+fn going_on<'a>(view: &'a View, upgrade: &'a Upgrade) -> impl Iterator<Item = &'a Arc<Seen<Job>>> {
+    let (name, uid) = (&upgrade.metadata.name, &upgrade.metadata.uid);
+    let restores = format!("{}-{}-", name.as_deref().unwrap_or_default(), JobKind::RestoreVm.word());
+    let ours = |job: &Job| job.upgrade_uid.as_ref().map(Uid::as_str) == uid.as_deref();
+    view.hci.jobs.values().filter(move |job| {
+        let over = job.complete || job.failed.is_some() || job.deleting;
+        ours(job) && !over && !job.target.key.name.starts_with(&restores)
+    })
+}
+
+/// Ends what would go on after the upgrade. A Job that was on its way when the upgrade ended is seen only later.
+fn call_off(turn: &mut Turn<'_>) {
+    let jobs: Vec<Target> = going_on(turn.view, &turn.before)
+        .map(|job| job.target.clone())
+        .collect();
+    for job in jobs {
+        turn.first(HciAction::DeleteJob { job });
+    }
+}
+
+/// Whether something is left of an upgrade that is over: what it had served its release with, or a Job.
+pub fn lingers(view: &View, upgrade: &Upgrade) -> bool {
+    serves(view, upgrade) || going_on(view, upgrade).next().is_some()
+}
+
+fn serves(view: &View, upgrade: &Upgrade) -> bool {
     let name = upgrade.metadata.name.as_deref().unwrap_or_default();
     let repo = Key::new(NAMESPACE, &names::cut(&format!("upgrade-repo-{name}")));
     let mut images = view.hci.images.values();

@@ -7,6 +7,7 @@
 
 pub mod action;
 mod admit;
+mod alone;
 mod cleanup;
 pub mod config;
 mod deadlines;
@@ -35,7 +36,7 @@ use afloat_api::harvester::{UPSTREAM_FINALIZER, Upgrade};
 use jiff::Timestamp;
 
 pub use admit::{Request, Verdict, Wrong, admit};
-pub use cleanup::serves;
+pub use cleanup::lingers;
 pub use explain::explain;
 pub use turn::{PREFLIGHT_PASSED, Tri, condition_of};
 

@@ -10,7 +10,7 @@ use afloat_api::harvester::{HarvesterNodeState as State, PAUSED_MESSAGE, PAUSED_
 use super::action::{HciAction, Hook, JobKind, NodeMark};
 use super::turn::{Tri, Turn, minutes_after};
 use super::view::{Job, Seen};
-use super::{cleanup, deadlines, flow, image, pause, rollout, vms, volumes, waits};
+use super::{alone, cleanup, deadlines, image, pause, rollout, vms, waits};
 use crate::view::{Key, Node, NodeName};
 
 /// How long a node may take from the end of its Job until it is back with the new system.
@@ -69,7 +69,7 @@ fn preloading(turn: &mut Turn<'_>, node: &NodeName) -> bool {
 }
 
 /// What the node still waited for is said too: the Job controller knows only that the Job took too long, or failed too often.
-fn job_failed(turn: &mut Turn<'_>, node: &NodeName, job: &Seen<Job>, waited: &str) {
+pub fn job_failed(turn: &mut Turn<'_>, node: &NodeName, job: &Seen<Job>, waited: &str) {
     let why = job.failed.as_deref().unwrap_or_default();
     let waited = if waited.is_empty() {
         String::new()
@@ -98,7 +98,7 @@ pub fn go(turn: &mut Turn<'_>) {
             several(turn);
         }
     } else {
-        alone(turn, &NodeName::from(single));
+        alone::go(turn, &NodeName::from(single));
     }
     complete(turn);
 }
@@ -209,7 +209,7 @@ fn before_its_turn(turn: &mut Turn<'_>, node: &Node) {
 }
 
 /// Whom a paused node holds up, and how to go on.
-fn held_message(turn: &Turn<'_>, name: &str) -> String {
+pub fn held_message(turn: &Turn<'_>, name: &str) -> String {
     let word = State::Succeeded.to_string();
     let statuses = turn.status().node_statuses.iter();
     let held = statuses.filter(|(other, status)| *other != name && status.state != word);
@@ -232,7 +232,7 @@ pub fn some(names: &[&str]) -> String {
 }
 
 /// Writes down who will be stopped before anybody is. Whether that is still to be done.
-fn record(turn: &mut Turn<'_>, node: &Node, bound: &[vms::Bound]) -> bool {
+pub fn record(turn: &mut Turn<'_>, node: &Node, bound: &[vms::Bound]) -> bool {
     let list_key = restore_list(turn);
     let list = turn.view.hci.restore_lists.get(&list_key).map(Arc::clone);
     let known = list
@@ -349,7 +349,7 @@ fn post_draining(turn: &mut Turn<'_>, node: &Node) {
 }
 
 /// The work on the node is done: it is at the target, or has to boot for it.
-fn changed(turn: &mut Turn<'_>, node: &Node) {
+pub fn changed(turn: &mut Turn<'_>, node: &Node) {
     let Some(release) = image::release(turn) else {
         return;
     };
@@ -367,7 +367,7 @@ fn changed(turn: &mut Turn<'_>, node: &Node) {
     }
 }
 
-fn rebooting(turn: &mut Turn<'_>, node: &Node) {
+pub fn rebooting(turn: &mut Turn<'_>, node: &Node) {
     let Some(release) = image::release(turn) else {
         return;
     };
@@ -399,12 +399,9 @@ fn rebooting(turn: &mut Turn<'_>, node: &Node) {
 /// The Job of a node that restarts was deleted, and with it is gone since when the node does: what was left undone is done by another
 /// one, which has an end.
 fn work_again(turn: &mut Turn<'_>, node: &Node, kind: JobKind, message: &str) {
-    let state = match kind {
-        JobKind::SingleNodeUpgrade => State::ImagesPreloaded,
-        _ => State::PostDraining,
-    };
     let message = format!("its Job was deleted while it restarted, and is run again: {message}");
-    turn.set_node(node.name.as_str(), state, &Reason::InProgress.to_string(), &message);
+    let reason = Reason::InProgress.to_string();
+    turn.set_node(node.name.as_str(), State::PostDraining, &reason, &message);
     if !turn.job_in_the_way(kind, Some(&node.name)) {
         turn.create_job(kind, Some(&node.name));
     }
@@ -421,7 +418,7 @@ fn succeeded(turn: &mut Turn<'_>, node: &Node) {
 }
 
 /// What a node that is done still owes: the answer, its mark and taint, and its virtual machines.
-fn done(turn: &mut Turn<'_>, node: &Node) {
+pub fn done(turn: &mut Turn<'_>, node: &Node) {
     if turn.status().single_node.is_empty() {
         answer(turn, node, Hook::PostDrain);
     }
@@ -436,49 +433,4 @@ fn done(turn: &mut Turn<'_>, node: &Node) {
     // The next nodes' machines have to go somewhere: to the ones that are done first of all.
     cleanup::untaint(turn, node);
     cleanup::start_vms(turn, &node.name);
-}
-
-/// One node alone: nobody drains it, and its virtual machines are off meanwhile.
-fn alone(turn: &mut Turn<'_>, name: &NodeName) {
-    let Some(node) = turn.view.nodes.get(name).map(Arc::clone) else {
-        let message = "the node of this cluster is gone";
-        return turn.set(Is::NodesUpgraded, Tri::False, &Reason::ObjectGone.to_string(), message);
-    };
-    match turn.node_state(name.as_str()) {
-        Some(State::WaitingReboot) => return rebooting(turn, &node),
-        Some(State::Succeeded) => return done(turn, &node),
-        Some(State::Failed) => return,
-        _ => {}
-    }
-    if turn.condition(Is::NodesUpgraded).is_none() {
-        if pause::holds(turn, &node) {
-            let message = held_message(turn, name.as_str());
-            return turn.set_node(name.as_str(), State::Paused, PAUSED_REASON, &message);
-        }
-        turn.set_node(name.as_str(), State::ImagesPreloaded, "", "");
-        let bound = vms::bound(turn.view, &node.name);
-        if flow::held(turn) || record(turn, &node, &bound) {
-            return;
-        }
-        turn.state_label(afloat_api::harvester::UpgradeState::UpgradingNodes);
-        turn.set(Is::NodesUpgraded, Tri::Unknown, "", "");
-    }
-    match turn.job(JobKind::SingleNodeUpgrade, Some(name)) {
-        None if turn.job_in_the_way(JobKind::SingleNodeUpgrade, Some(name)) => {}
-        None => turn.create_job(JobKind::SingleNodeUpgrade, Some(name)),
-        Some(job) if job.complete => changed(turn, &node),
-        Some(job) if job.failed.is_some() => {
-            let waited = volumes::holding(turn.view, name).map_or_else(String::new, |text| format!("waits for {text}"));
-            job_failed(turn, name, &job, &waited);
-        }
-        Some(_) => {
-            let holding = volumes::holding(turn.view, name).unwrap_or_default();
-            turn.set_node(
-                name.as_str(),
-                State::ImagesPreloaded,
-                &Reason::InProgress.to_string(),
-                &holding,
-            );
-        }
-    }
 }

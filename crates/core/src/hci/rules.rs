@@ -83,8 +83,12 @@ fn disrupt(view: &View, upgrade: &Seen<Upgrade>, job: &HciJob, name: &NodeName) 
         }
     }
     // A Job that was lost is made again: its node was begun before.
-    let begun = state(upgrade, name.as_str()) == Some(State::PreDraining)
-        || (job.kind == JobKind::SingleNodeUpgrade && super::condition_of(upgrade, "NodesUpgraded").is_some());
+    let begun = match state(upgrade, name.as_str()) {
+        Some(State::PreDraining) => true,
+        // All of its work is that of one Job.
+        Some(State::PostDraining | State::WaitingReboot) => job.kind == JobKind::SingleNodeUpgrade,
+        _ => false,
+    };
     if !begun {
         let held = config::annotation(upgrade, annotations::PAUSE).is_some()
             || config::annotation(upgrade, ABORT).is_some_and(|value| value == "true")

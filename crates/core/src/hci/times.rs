@@ -16,7 +16,7 @@ use super::turn::moment;
 pub struct NodeTimes {
     /// When it began to be emptied, the last time.
     pub begun: Option<Timestamp>,
-    /// Since when Rancher may drain it.
+    /// Since when Rancher may drain it; since when the only node of a cluster may be changed.
     pub drained: Option<Timestamp>,
     /// It was told that the drain takes too long.
     pub overdue: bool,
@@ -87,7 +87,10 @@ impl Times {
 
     /// A node comes to another state.
     pub fn enters(&mut self, node: &str, state: State, now: Timestamp) {
-        let tells = matches!(state, State::PreDraining | State::PreDrained | State::Succeeded);
+        let tells = matches!(
+            state,
+            State::PreDraining | State::PreDrained | State::PostDraining | State::Succeeded
+        );
         if !tells && !self.0.contains_key(node) {
             return;
         }
@@ -98,6 +101,9 @@ impl Times {
             State::PreDrained => {
                 times.begun.get_or_insert(now);
                 (times.drained, times.overdue) = (Some(now), false);
+            }
+            State::PostDraining => {
+                times.drained.get_or_insert(now);
             }
             State::Succeeded => times.done = Some(now),
             _ => {}

@@ -182,7 +182,10 @@ impl World {
             Some(format!("{} {key}", kind.word()))
         });
         let repo = self.store.base.workloads.values().next();
+        let mut jobs = hci.jobs.values();
+        let going_on = jobs.find(|job| !job.complete && job.failed.is_none());
         objects
+            .or_else(|| going_on.map(|job| format!("job {}, which goes on", job.target.key)))
             .or_else(|| repo.map(|repo| format!("deployment {}", repo.key)))
             .or_else(|| self.charts_are_wrong())
             .or_else(|| {

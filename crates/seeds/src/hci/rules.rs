@@ -180,6 +180,20 @@ impl Rules {
                     // Resumed after everything was put back, it is asked again.
                     let twice = before.rolled_out_for.as_ref() == Some(&asked) && !self.asked_for.insert(asked);
                     self.judge(12, !twice, || "Rancher is asked twice".to_owned());
+                } else if before.rolled_out_for.is_none()
+                    && after.rolled_out_for.is_none()
+                    && before.kubernetes_version != after.kubernetes_version
+                {
+                    let let_go = store.hci.upgrades.values().any(|upgrade| {
+                        let status = upgrade.status.as_ref();
+                        status.is_some_and(|status| {
+                            let node = status.node_statuses.get(&status.single_node);
+                            node.is_some_and(|node| node.state == "Post-draining")
+                        })
+                    });
+                    self.judge(6, let_go, || {
+                        "the only node is changed while the upgrade may still be ended".to_owned()
+                    });
                 } else if again {
                     self.breaks(12, "Rancher is asked, and nobody notes for whom");
                 }
@@ -244,14 +258,8 @@ impl Rules {
             // One that failed goes on in the midst of its work when it is resumed.
             fresh && state(after, node).as_deref() == Some("Pre-draining")
         });
-        let single = after.status.as_ref().map(|status| status.single_node.clone());
-        let single = single.filter(|node| {
-            let fresh = before.is_some_and(|before| condition_of(before, "NodesUpgraded").is_none());
-            !node.is_empty() && fresh && condition_of(after, "NodesUpgraded") == Some(Tri::Unknown)
-        });
-        let all: Vec<String> = starts.map(str::to_owned).chain(single).collect();
-        for node in all {
-            self.begins(store, before.unwrap_or(after), after, &node);
+        for node in starts {
+            self.begins(store, before.unwrap_or(after), after, node);
         }
     }
 

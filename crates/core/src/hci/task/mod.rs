@@ -13,6 +13,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::action::{JobKind, TaskWrite};
+use super::config;
 use super::release::Release;
 use super::view::HciKind;
 use crate::view::{Key, NodeName, View};
@@ -20,7 +21,7 @@ use crate::view::{Key, NodeName, View};
 pub use images::{clean_up, prepare};
 pub use manifests::{RANCHER_NAMESPACE, apply_manifests};
 pub use post_drain::{post_drain, single_node};
-pub use pre_drain::pre_drain;
+pub use pre_drain::{emptied, pre_drain};
 pub use restore_vm::{moved_from, restore_vm, stopped_for_another};
 
 /// Whom a task works for.
@@ -129,7 +130,7 @@ pub fn look(job: JobKind, view: &View, errand: &Errand, host: &HostDone, now: Ti
     let look = match job {
         JobKind::ApplyManifests => apply_manifests,
         JobKind::Prepare => prepare,
-        JobKind::PreDrain => pre_drain,
+        JobKind::PreDrain => emptied,
         JobKind::PostDrain => post_drain,
         JobKind::SingleNodeUpgrade => single_node,
         JobKind::RestoreVm => restore_vm,
@@ -143,7 +144,7 @@ pub fn watches(job: JobKind) -> impl Iterator<Item = HciKind> {
     let (own, release) = match job {
         JobKind::ApplyManifests => (SERVICES, RELEASE),
         JobKind::Prepare | JobKind::CleanUp => (&[][..], &[][..]),
-        JobKind::PreDrain => (MACHINES, &[][..]),
+        JobKind::PreDrain => (MACHINES, &[HciKind::Upgrade][..]),
         JobKind::PostDrain | JobKind::SingleNodeUpgrade | JobKind::RestoreVm => (MACHINES, RELEASE),
     };
     own.iter().chain(release).copied()
@@ -160,6 +161,15 @@ fn first_open(works: &[HostWork], done: &HostDone) -> Option<Look> {
 
 fn waits(says: String) -> Look {
     Look::Wait { says, again: None }
+}
+
+/// Whether a person has ended the upgrade. What was not begun is left alone then; whoever puts things back does not wait until the pod of a Job that
+/// was deleted is gone.
+fn is_ending(view: &View, errand: &Errand) -> bool {
+    let upgrade = view.hci.upgrades.get(&errand.upgrade);
+    upgrade.is_some_and(|upgrade| {
+        upgrade.deleting || config::annotation(&upgrade.what, config::ABORT).is_some_and(|value| value == "true")
+    })
 }
 
 /// The release that an upgrade goes to, or what keeps a task from knowing it.

@@ -3,9 +3,11 @@
 
 use std::sync::Arc;
 
+use afloat_api::harvester::HarvesterNodeState as State;
 use jiff::Timestamp;
 
-use super::{Errand, HostDone, HostWork, Look, first_open, pre_drain, release_of, waits};
+use super::pre_drain::ended;
+use super::{Errand, HostDone, HostWork, Look, first_open, is_ending, pre_drain, release_of, waits};
 use crate::hci::action::TaskWrite;
 use crate::hci::release::Release;
 use crate::hci::vms;
@@ -35,13 +37,28 @@ pub fn single_node(view: &View, errand: &Errand, host: &HostDone, now: Timestamp
     if let Some(open) = first_open(&[HostWork::BringSystem], host) {
         return open;
     }
+    let let_go = is_let_go(view, errand);
+    if !let_go && is_ending(view, errand) {
+        return ended(errand);
+    }
     let emptied = pre_drain(view, errand, host, now);
     if !matches!(emptied, Look::Done { .. }) {
         return emptied;
     }
+    if !let_go {
+        return waits(format!("waits until upgrade {} lets it go on", errand.upgrade));
+    }
     first_open(&[HostWork::ConfigureServer], host)
         .or_else(|| ask(view, &release).filter(|_| !kubernetes_is_new))
         .unwrap_or_else(|| new_system(view, node, &release, host))
+}
+
+/// Whether the node may be changed by now: before that a person may end the upgrade, and everything is put back.
+fn is_let_go(view: &View, errand: &Errand) -> bool {
+    let upgrade = view.hci.upgrades.get(&errand.upgrade);
+    let status = upgrade.and_then(|upgrade| upgrade.status.as_ref());
+    let node = status.and_then(|status| status.node_statuses.get(errand.node.as_str()));
+    node.is_some_and(|node| matches!(node.state.parse(), Ok(State::PostDraining | State::WaitingReboot)))
 }
 
 /// The node and the release it is to have, or what keeps the task from knowing them.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use afloat_api::annotations;
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Errand, HostDone, HostWork, Look, recorded, waits};
+use super::{Errand, HostDone, HostWork, Look, is_ending, recorded, waits};
 use crate::hci::action::TaskWrite;
 use crate::hci::nodes::some;
 use crate::hci::view::{Migration, Seen, Vmi};
@@ -25,7 +25,23 @@ const EVACUATION_BUDGET: &str = "kubevirt-migration-pdb-";
 /// Hosts from which on all replicas of a volume can be whole while one host is away.
 const HOSTS_FOR_REDUNDANCY: usize = 3;
 
-/// One look.
+/// One look of the Job that empties a node and does nothing else.
+pub fn emptied(view: &View, errand: &Errand, host: &HostDone, now: Timestamp) -> Look {
+    if is_ending(view, errand) {
+        return ended(errand);
+    }
+    pre_drain(view, errand, host, now)
+}
+
+/// Nothing more is done: the Job is about to be deleted, and the node put back.
+pub(super) fn ended(errand: &Errand) -> Look {
+    waits(format!(
+        "upgrade {} is being ended: nothing more is begun",
+        errand.upgrade
+    ))
+}
+
+/// One look at a node that is emptied.
 pub fn pre_drain(view: &View, errand: &Errand, host: &HostDone, now: Timestamp) -> Look {
     let Some(node) = view.nodes.get(&errand.node) else {
         return Look::Failed {

@@ -1,5 +1,6 @@
 //! Whole upgrades and their corners, on a cluster in memory.
 
+mod alone;
 mod carry;
 mod deadlines;
 mod ends;

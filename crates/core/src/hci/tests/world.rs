@@ -454,6 +454,30 @@ impl World {
             .remove(crate::hci::view::HciKind::Vmi, &Key::new("shop", name));
     }
 
+    /// The Job's task has asked for a virtual machine to be off, and noted how it was to run.
+    pub fn stop_vm(&mut self, name: &str) {
+        let mut vm = self.view.hci.vms[&Key::new("shop", name)].what.clone();
+        vm.run_before = Some(vm.run.clone());
+        vm.run = vm.run.off();
+        self.take("shop", name, vm, HciObject::Vm);
+    }
+
+    /// Whoever was stopped for a node is to run again, and the Job that did that has ended.
+    pub fn complete_restore(&mut self, node: &str) {
+        for name in self.recorded(node) {
+            let (namespace, name) = name.split_once('/').unwrap_or_default();
+            let Some(vm) = self.view.hci.vms.get(&Key::new(namespace, name)) else {
+                continue;
+            };
+            let mut vm = vm.what.clone();
+            if let Some(before) = vm.run_before.take() {
+                vm.run = before;
+            }
+            self.take(namespace, name, vm, HciObject::Vm);
+        }
+        self.complete(JobKind::RestoreVm, Some(node));
+    }
+
     pub fn recorded(&self, node: &str) -> BTreeSet<String> {
         let lists: BTreeMap<&Key, RestoreList> = self
             .view
