@@ -79,13 +79,32 @@ pub(super) const LIST: &[HciScenario] = &[
     ),
     HciScenario::new(
         "harvester-aborted-while-paused",
-        "a person aborts while node-1 is paused: everything is as it was",
+        "a person aborts while node-1 is paused: no node is changed",
         || {
             Script::small()
                 .pausing(&["node-1"])
                 .then(Moment::Node("node-1", PAUSED), 5, vec![Deed::abort()])
                 .says(&["aborted before a node was drained"])
                 .ends(End::Failed, &[])
+        },
+    ),
+    HciScenario::new(
+        "harvester-aborted-services",
+        "a person aborts while Rancher and charts are upgraded: the Job ends between two of them, and fleet has its charts back",
+        || {
+            Script::small()
+                .then(Moment::Phase("UpgradingSystemServices"), 2, vec![Deed::abort()])
+                .says(&["aborted before a node was drained"])
+                .ends(End::Failed, &[])
+        },
+    ),
+    HciScenario::new(
+        "harvester-aborted-services-and-resumed",
+        "a person aborts while Rancher and charts are upgraded, and goes on an hour later",
+        || {
+            Script::small()
+                .then(Moment::Phase("UpgradingSystemServices"), 3, vec![Deed::abort()])
+                .then(Moment::Over, 60, vec![Deed::resume()])
         },
     ),
     HciScenario::new(

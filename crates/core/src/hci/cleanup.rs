@@ -11,7 +11,7 @@ use afloat_api::{Reason, labels, names};
 use super::action::{HciAction, Hook, JobKind, NodeMark};
 use super::config::{self, ABORT};
 use super::rollout::{self, Ended};
-use super::turn::{PREFLIGHT_PASSED, Tri, Turn, condition_of};
+use super::turn::{PREFLIGHT_PASSED, Tri, Turn, condition_of, minutes_after, moment};
 use super::view::{Job, Seen};
 use super::{image, nodes, report, task, waits};
 use crate::view::{Key, Node, NodeName, Taint, Target, Uid, View, WorkloadKind};
@@ -26,6 +26,9 @@ const CHARTS: [&str; 4] = [
 
 /// What is said of a node that was being emptied, and is not any more.
 const PUT_BACK: &str = "put back before it was drained";
+
+/// How long the Job that brings Rancher and charts may take to end what it is at: as long as a helm is waited for on the host, and then some.
+const SERVICES_MINUTES: i64 = 30;
 
 /// Pauses the charts that are not; whether that is still to be done.
 pub fn pause_charts(turn: &mut Turn<'_>) -> bool {
@@ -74,18 +77,38 @@ pub fn abort(turn: &mut Turn<'_>) {
         Ended::HalfWay if !turn.status().single_node.is_empty() => {
             "aborted: the node has got a part of the release and is not at the target. Resume this Upgrade, or create another \
              to the same version, to go on"
+                .to_owned()
         }
         Ended::HalfWay => {
             "aborted: some nodes are at the target and some are not; Rancher's drain hooks stay, so that it goes on with none. \
              Create an Upgrade to the same version to go on"
+                .to_owned()
         }
-        Ended::AtTarget => "aborted after the last node",
-        Ended::Untouched => "aborted before a node was drained: everything is as it was",
+        Ended::AtTarget => "aborted after the last node".to_owned(),
+        Ended::Untouched => format!("aborted before a node was drained: {}", what_stays(turn)),
     };
+    let message = message.as_str();
     turn.set(Is::Completed, Tri::False, &Reason::Aborted.to_string(), message);
     turn.label(labels::HARVESTER_UPGRADE_CLEANUP, Some("Pending"));
     turn.state_label(UpgradeState::Failed);
     turn.tell(true, Reason::Aborted, message);
+}
+
+/// What an upgrade that has changed no node leaves as it is: nobody takes Rancher or a chart back to an older version, which their owners do not
+/// support.
+fn what_stays(turn: &Turn<'_>) -> String {
+    let release = image::release(turn);
+    let services = match (turn.condition(Is::SystemServicesUpgraded), release) {
+        (None, _) | (_, None) => Vec::new(),
+        (Some(_), Some(release)) => task::at_release(turn.view, &release),
+    };
+    if services.is_empty() {
+        return "everything is as it was".to_owned();
+    }
+    format!(
+        "the nodes are as they were; at the release, and staying there: {}",
+        services.join(", ")
+    )
 }
 
 /// A person ended it while it was refused, or before anybody had looked: there is nothing to take back.
@@ -110,7 +133,36 @@ fn at_rest(turn: &mut Turn<'_>) -> bool {
         nodes::go(turn);
         return false;
     }
-    turn.idle()
+    services_rest(turn) && turn.idle()
+}
+
+/// Whether nobody works on Rancher and its charts any more. The Job ends by itself between two steps, once it sees that the upgrade is being ended:
+/// a helm that it had asked for goes on without it, and would bring Rancher to the release after everything was put back. A Job that was ended this
+/// way has not done its work, and is not kept: it would pass for one that has.
+fn services_rest(turn: &mut Turn<'_>) -> bool {
+    const KIND: JobKind = JobKind::ApplyManifests;
+    let kind = Is::SystemServicesUpgraded;
+    if matches!(turn.condition(kind), None | Some(Tri::True)) {
+        return true;
+    }
+    let Some(job) = turn.job(KIND, None) else {
+        let uid = Some(&turn.target.uid);
+        let going = turn.view.hci.jobs.get(&turn.job_key(KIND, None));
+        return going.is_none_or(|job| job.upgrade_uid.as_ref() != uid);
+    };
+    let reason = Reason::Aborted.to_string();
+    let since = turn.said_since(kind, &reason).unwrap_or(turn.now);
+    let until = minutes_after(since, SERVICES_MINUTES);
+    if job.complete || job.failed.is_some() || turn.now >= until {
+        let job = job.target.clone();
+        turn.first(HciAction::DeleteJob { job });
+    } else {
+        let (name, until_word) = (&job.target.key.name, moment(until));
+        let message = format!("waits until job/{name} has ended what it is at, or until {until_word}");
+        turn.set(kind, Tri::Unknown, &reason, &message);
+        turn.look_at(until);
+    }
+    false
 }
 
 /// A node that was being emptied, and that Rancher was not answered about, or whose only Job was not let go on, is put back.

@@ -189,6 +189,14 @@ impl<'a> Turn<'a> {
         condition.last_transition_time.parse().ok()
     }
 
+    /// Since when a condition says what it says, where that is said for this reason.
+    pub fn said_since(&self, kind: UpgradeCondition, reason: &str) -> Option<Timestamp> {
+        let word: &str = kind.into();
+        let mut conditions = self.status().conditions.iter();
+        let condition = conditions.find(|condition| condition.kind == word && condition.reason == reason)?;
+        condition.last_update_time.parse().ok()
+    }
+
     pub fn label(&mut self, key: &str, value: Option<&str>) {
         let labels = self.after.metadata.labels.get_or_insert_default();
         match value {

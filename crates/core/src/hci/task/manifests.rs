@@ -8,7 +8,7 @@ use afloat_api::foreign::rancher::LOCAL_NAMESPACE;
 use jiff::Timestamp;
 use semver::Version;
 
-use super::{Errand, HostDone, HostWork, Look, first_open, release_of, waits};
+use super::{Errand, HostDone, HostWork, Look, first_open, is_ending, release_of, waits};
 use crate::hci::action::TaskWrite;
 use crate::hci::release::Release;
 use crate::hci::view::{Chart, Seen};
@@ -35,6 +35,11 @@ const ADDONS: [(&str, &str); 2] = [
 
 /// One look.
 pub fn apply_manifests(view: &View, errand: &Errand, host: &HostDone, _: Timestamp) -> Look {
+    if is_ending(view, errand) {
+        return Look::Done {
+            says: format!("upgrade {} is being ended: nothing more is begun", errand.upgrade),
+        };
+    }
     let release = match release_of(view, errand) {
         Ok(release) => release,
         Err(look) => return look,
@@ -44,6 +49,19 @@ pub fn apply_manifests(view: &View, errand: &Errand, host: &HostDone, _: Timesta
         .or_else(|| charts(view, errand, &release))
         .or_else(|| addons(view, &release))
         .unwrap_or_else(|| done(view, &release))
+}
+
+/// Rancher and charts that are at a release, each with its version.
+pub fn at_release(view: &View, release: &Release) -> Vec<String> {
+    let rancher = view.hci.servers.get(&Key::new(RANCHER_NAMESPACE, RANCHER));
+    let rancher = rancher.filter(|server| !release.rancher.is_empty() && reaches(server.tag(), &release.rancher));
+    let rancher = rancher.map(|server| format!("Rancher {}", server.tag()));
+    let charts = CHARTS.into_iter().filter_map(|(name, line)| {
+        let chart = view.hci.charts.get(&Key::new(LOCAL_NAMESPACE, name))?;
+        let wanted = release.line(line)?;
+        (*chart.version == *wanted).then(|| titled(name, Some(wanted)))
+    });
+    rancher.into_iter().chain(charts).collect()
 }
 
 /// Charts of the release count on its Rancher.

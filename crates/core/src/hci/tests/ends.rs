@@ -63,10 +63,13 @@ fn h9_deleted_in_each_state_of_a_node_nothing_is_left_and_no_other_node_begins()
 #[test]
 fn an_abort_before_the_drain_puts_rancher_back_and_one_after_it_keeps_its_questions() {
     let mut world = in_state("Pre-draining");
+    world.serve_rancher("v2.12.2");
     world.annotate("afloat.dev/abort", "true");
     world.settle();
     assert_eq!(world.condition("Completed").0, "False");
-    assert!(world.condition("Completed").1.contains("everything is as it was"));
+    let told = world.condition("Completed").1;
+    assert!(told.contains("nodes are as they were"), "{told}");
+    assert!(told.contains("staying there: Rancher v2.12.2"), "{told}");
     let cluster = world.view.hci.local_cluster().unwrap().what.clone();
     assert_eq!(&*cluster.kubernetes_version, super::world::OLD_RKE2);
     assert_eq!(cluster.strategy["controlPlaneConcurrency"], "2");
@@ -87,6 +90,71 @@ fn an_abort_before_the_drain_puts_rancher_back_and_one_after_it_keeps_its_questi
         cluster.strategy["controlPlaneDrainOptions"]["preDrainHooks"][0]["annotation"],
         "harvesterhci.io/pre-hook"
     );
+    world.assert_nothing_left();
+}
+
+/// Rancher and charts are being upgraded; KubeVirt's way to renew machines is taken away for the time.
+fn in_services() -> World {
+    let mut world = World::new(3);
+    world.start();
+    world.settle();
+    world.preload();
+    assert_eq!(world.phase(), "UpgradingSystemServices");
+    let (key, mut chart) = {
+        let chart = world.view.hci.charts.values().next().unwrap();
+        (chart.target.key.clone(), chart.what.clone())
+    };
+    chart.paused = false;
+    chart.update_methods = Arc::from("[]");
+    chart.update_methods_before = Some(Arc::from(r#"["LiveMigrate"]"#));
+    world.take(&key.namespace, &key.name, chart, HciObject::Chart);
+    world
+}
+
+#[test]
+fn an_upgrade_that_is_ended_while_services_are_upgraded_waits_for_their_job_and_puts_charts_back() {
+    for delete in [false, true] {
+        let mut world = in_services();
+        if delete {
+            world.delete();
+        } else {
+            world.annotate("afloat.dev/abort", "true");
+        }
+        world.settle();
+        assert!(world.has_job(JobKind::ApplyManifests, None), "it ends by itself");
+        let told = world.condition("SystemServicesUpgraded").1;
+        assert!(told.contains("job/hvst-upgrade-x7k2p-apply-manifests"), "{told}");
+        world.complete(JobKind::ApplyManifests, None);
+        assert!(
+            !world.has_job(JobKind::ApplyManifests, None),
+            "it has not done its work"
+        );
+        assert_eq!(world.deleted(), delete);
+        let chart = world.view.hci.charts.values().next().unwrap();
+        assert_eq!(&*chart.update_methods, r#"["LiveMigrate"]"#);
+        assert_eq!(chart.update_methods_before, None);
+        world.assert_nothing_left();
+        if !delete {
+            world.annotate("afloat.dev/wish", "resume");
+            world.settle();
+            assert!(world.has_job(JobKind::ApplyManifests, None), "it is made anew");
+        }
+    }
+}
+
+#[test]
+fn a_job_that_does_not_end_with_its_upgrade_is_ended_in_time() {
+    let mut world = in_services();
+    world.annotate("afloat.dev/abort", "true");
+    world.settle();
+    world.pass(29);
+    world.settle();
+    assert!(world.has_job(JobKind::ApplyManifests, None));
+    world.pass(1);
+    world.settle();
+    assert!(!world.has_job(JobKind::ApplyManifests, None));
+    assert!(crate::hci::over(&world.upgrade()));
+    assert!(world.condition("Completed").1.contains("everything is as it was"));
     world.assert_nothing_left();
 }
 

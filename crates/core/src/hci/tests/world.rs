@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use crate::action::{Action, Decision, Event};
 use crate::hci::action::{HciAction, JobKind};
 use crate::hci::view::{
-    CapiCluster, Chart, HciObject, Job, LocalCluster, Machine, RepoAnswer, RestoreList, Run, Seen, Vm, Vmi,
+    CapiCluster, Chart, HciObject, Job, LocalCluster, Machine, RepoAnswer, RestoreList, Run, Seen, Server, Vm, Vmi,
 };
 use crate::objects::target_of;
 use crate::subject::{Subject, decide};
@@ -492,6 +492,16 @@ impl World {
             .flatten()
             .cloned()
             .collect()
+    }
+
+    /// Rancher runs at a version.
+    pub fn serve_rancher(&mut self, version: &str) {
+        let server = Server {
+            image: Arc::from(format!("rancher/rancher:{version}")),
+            rolled_out: true,
+            ..Server::default()
+        };
+        self.take("cattle-system", "rancher", server, HciObject::Server);
     }
 
     /// The Job's task has put the taint on.

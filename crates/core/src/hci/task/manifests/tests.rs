@@ -286,3 +286,19 @@ fn an_image_keeps_its_registry_and_its_name() {
         assert_eq!(server.image_at("v3"), expected);
     }
 }
+
+#[test]
+fn nothing_more_is_begun_of_an_upgrade_that_is_being_ended() {
+    for delete in [false, true] {
+        let mut world = world();
+        if delete {
+            world.change_upgrade(|upgrade| upgrade.metadata.finalizers = Some(vec!["afloat.dev/cleanup".to_owned()]));
+            world.delete();
+        } else {
+            world.annotate("afloat.dev/abort", "true");
+        }
+        let look = apply_manifests(&world.view, &errand(), &HostDone::new(), now());
+        assert!(matches!(look, Look::Done { .. }), "{look:?}");
+        assert!(look.words().contains("is being ended"), "{look:?}");
+    }
+}
