@@ -191,4 +191,29 @@ pub(super) const LIST: &[HciScenario] = &[
                 .leaves_off("vm-10")
         },
     ),
+    HciScenario::new(
+        "harvester-no-restore-aborted",
+        "the setting does not ask for stopped virtual machines to be started again, and a person aborts while node-1 is emptied: they run again",
+        || {
+            Script::small()
+                .setting("restoreVM", json!(false))
+                .pausing(&["node-3"])
+                .then(Moment::Node("node-1", "Pre-draining"), 0, vec![Deed::abort()])
+                .says(&["aborted before a node was drained"])
+                .ends(End::Failed, &[])
+        },
+    ),
+    HciScenario::new(
+        "harvester-no-restore-half-way",
+        "the setting does not ask for stopped virtual machines to be started again, and a person aborts after node-1: who stays off is named",
+        || {
+            Script::small()
+                .setting("restoreVM", json!(false))
+                .pausing(&["node-3"])
+                .then(Moment::Node("node-2", "Pre-drained"), 1, vec![Deed::abort()])
+                .says(&["stay off: default/vm-10"])
+                .leaves_off("vm-10")
+                .ends(End::Failed, &["node-1", "node-2"])
+        },
+    ),
 ];

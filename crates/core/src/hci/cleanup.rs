@@ -64,6 +64,9 @@ pub fn deleted(turn: &mut Turn<'_>) {
         return;
     }
     if tidy(turn) {
+        if turn.condition(Is::Completed) == Some(Tri::Unknown) {
+            tell_who_stays_off(turn);
+        }
         turn.finalizer(false);
     }
 }
@@ -224,15 +227,20 @@ pub fn how_far(turn: &Turn<'_>) -> Ended {
     if !statuses.is_empty() && statuses.keys().all(|node| state(node) == Some(State::Succeeded)) {
         return Ended::AtTarget;
     }
-    let single = !turn.status().single_node.is_empty();
-    let let_go = |node: &str| turn.times.0.get(node).is_some_and(|times| times.drained.is_some());
-    let touched = statuses.keys().any(|node| match state(node) {
-        _ if single => let_go(node),
+    let touched = statuses.keys().any(|node| is_changed(turn, node));
+    if touched { Ended::HalfWay } else { Ended::Untouched }
+}
+
+/// Whether a node can only be finished, and not be put back.
+fn is_changed(turn: &Turn<'_>, node: &str) -> bool {
+    if !turn.status().single_node.is_empty() {
+        return turn.times.0.get(node).is_some_and(|times| times.drained.is_some());
+    }
+    match turn.node_state(node) {
         Some(State::Failed) => answered(turn, node),
         Some(state) => state > State::PreDraining,
         None => false,
-    });
-    if touched { Ended::HalfWay } else { Ended::Untouched }
+    }
 }
 
 /// Rancher was told that it may drain a node.
@@ -280,8 +288,27 @@ pub fn failed(turn: &mut Turn<'_>) {
         return late(turn);
     }
     if tidy(turn) {
+        let message = turn.message(Is::Completed);
+        if let Some(off) = tell_who_stays_off(turn) {
+            let reason = turn.reason(Is::Completed);
+            turn.set(Is::Completed, Tri::False, &reason, &format!("{message}. {off}"));
+        }
         close(turn);
     }
+}
+
+/// Names whoever was stopped and is not started again: the setting does not ask for it, or it could not be done.
+fn tell_who_stays_off(turn: &mut Turn<'_>) -> Option<String> {
+    let off = report::stays_off(turn.view, &nodes::restore_list(turn));
+    if off.is_empty() {
+        return None;
+    }
+    let text = format!(
+        "Virtual machines that were stopped stay off: {}. To start one: virtctl start NAME -n NAMESPACE",
+        report::all(&off)
+    );
+    turn.tell(true, Reason::NotMigratable, &text);
+    Some(text)
 }
 
 /// What came late to an upgrade that is over goes too.
@@ -312,14 +339,16 @@ fn swept(turn: &mut Turn<'_>) -> bool {
     !open
 }
 
-/// Starts what was stopped on a node, and brings back what was moved from it, where that is asked for. Whether it is under way.
+/// Starts what was stopped on a node, and brings back what was moved from it, where that is asked for. Whoever was stopped for a node that is put
+/// back is started in any case: the setting is about nodes that were upgraded. Whether it is under way.
 pub fn start_vms(turn: &mut Turn<'_>, node: &NodeName) -> bool {
     let restores = config::config(turn.view, &turn.after).is_ok_and(|config| config.restore_vm);
     let list = turn.view.hci.restore_lists.get(&nodes::restore_list(turn));
     let stopped = list.is_some_and(|list| list.nodes.get(node.as_str()).is_some_and(|vms| !vms.is_empty()));
     let comes_back = config::migrate_back(&turn.after).unwrap_or_default()
         && task::moved_from(turn.view, &turn.key, node).next().is_some();
-    let starts = restores && stopped;
+    let in_vain = !is_changed(turn, node.as_str()) && waits_to_start(turn, node);
+    let starts = stopped && (restores || in_vain);
     if !starts && !comes_back {
         return false;
     }

@@ -265,13 +265,8 @@ fn judge(turn: &mut Turn<'_>) {
     }
     let broken = Is::iter().find(|kind| kind.fails_the_upgrade() && turn.condition(*kind) == Some(Tri::False));
     if let Some(kind) = broken {
-        let word: &str = kind.into();
-        let conditions = &turn.status().conditions;
-        let message = conditions
-            .iter()
-            .find(|condition| condition.kind == word)
-            .map(|condition| condition.message.clone());
-        fail(turn, &message.unwrap_or_default());
+        let message = turn.message(kind);
+        fail(turn, &message);
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use afloat_api::annotations;
 use afloat_api::harvester::Upgrade;
 use jiff::{SignedDuration, Timestamp};
 
@@ -12,6 +13,9 @@ use super::times::Times;
 use super::turn::{PREFLIGHT_PASSED, Turn};
 use crate::view::{Key, View};
 use crate::words;
+
+/// Virtual machines that are named one by one: with names of a usual length, some ten thousand characters.
+const NAMED: usize = 200;
 
 /// The report of a turn's upgrade.
 pub(super) fn of(turn: &Turn<'_>) -> String {
@@ -49,6 +53,32 @@ pub fn still_off<'a>(view: &'a View, list: &Key) -> Vec<&'a str> {
         .map(String::as_str)
         .filter(|vm| !runs(vm))
         .collect()
+}
+
+/// Virtual machines that a task has stopped and that nobody has started again.
+pub fn stays_off<'a>(view: &'a View, list: &Key) -> Vec<&'a str> {
+    let Some(list) = view.hci.restore_lists.get(list) else {
+        return Vec::new();
+    };
+    let off = |vm: &&str| {
+        let (namespace, name) = vm.split_once('/').unwrap_or_default();
+        let vm = view.hci.vms.get(&Key::new(namespace, name));
+        vm.is_some_and(|vm| vm.run_before.is_some() && vm.run.is_off())
+    };
+    let named: BTreeSet<&str> = list.nodes.values().flatten().map(String::as_str).collect();
+    named.into_iter().filter(off).collect()
+}
+
+/// All names: nobody else names whoever is left out here. Only where an API server would refuse the length the rest is said where to be found.
+pub fn all(names: &[&str]) -> String {
+    let head = names.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(NAMED) {
+        0 => head,
+        more => format!(
+            "{head} and {more} more, each annotated with {}",
+            annotations::RUN_BEFORE
+        ),
+    }
 }
 
 /// Nodes with a length of time each, the longest first.
@@ -109,7 +139,7 @@ fn text(view: &View, upgrade: &Upgrade, times: &Times, list: &Key, now: Timestam
         let fate = if off.is_empty() {
             "all run again".to_owned()
         } else {
-            format!("not running: {}", nodes::some(&off))
+            format!("not running: {}", all(&off))
         };
         said.push(format!("{word}, {fate}"));
     }

@@ -172,6 +172,19 @@ impl<'a> Turn<'a> {
         condition.last_update_time = now;
     }
 
+    pub fn message(&self, kind: UpgradeCondition) -> String {
+        self.said(kind).map(|said| said.message.clone()).unwrap_or_default()
+    }
+
+    pub fn reason(&self, kind: UpgradeCondition) -> String {
+        self.said(kind).map(|said| said.reason.clone()).unwrap_or_default()
+    }
+
+    fn said(&self, kind: UpgradeCondition) -> Option<&HarvesterCondition> {
+        let word: &str = kind.into();
+        self.status().conditions.iter().find(|condition| condition.kind == word)
+    }
+
     /// Forgets a condition, so that its step begins again.
     pub fn unset(&mut self, kind: UpgradeCondition) {
         let word: &str = kind.into();
@@ -180,21 +193,13 @@ impl<'a> Turn<'a> {
 
     /// When a condition got its status.
     pub fn since(&self, kind: UpgradeCondition) -> Option<Timestamp> {
-        let word: &str = kind.into();
-        let condition = self
-            .status()
-            .conditions
-            .iter()
-            .find(|condition| condition.kind == word)?;
-        condition.last_transition_time.parse().ok()
+        self.said(kind)?.last_transition_time.parse().ok()
     }
 
     /// Since when a condition says what it says, where that is said for this reason.
     pub fn said_since(&self, kind: UpgradeCondition, reason: &str) -> Option<Timestamp> {
-        let word: &str = kind.into();
-        let mut conditions = self.status().conditions.iter();
-        let condition = conditions.find(|condition| condition.kind == word && condition.reason == reason)?;
-        condition.last_update_time.parse().ok()
+        let said = self.said(kind).filter(|said| said.reason == reason)?;
+        said.last_update_time.parse().ok()
     }
 
     pub fn label(&mut self, key: &str, value: Option<&str>) {

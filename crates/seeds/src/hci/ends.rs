@@ -131,7 +131,7 @@ impl World {
         let hci = &self.store.hci;
         self.script.ground.vms.iter().find_map(|shape| {
             let (name, key) = (&shape.name, Key::new(SHOP, &shape.name));
-            let off = self.script.off.contains(&name.as_str());
+            let off = self.script.off.contains(&name.as_str()) || self.stays_off(shape);
             let vmi = hci.vmis.get(&key).filter(|vmi| vmi.alive());
             if vmi.is_some() == off {
                 return Some(format!("{name} runs: {}", vmi.is_some()));
@@ -152,6 +152,19 @@ impl World {
             (comes_back && shape.bound.is_none() && strange)
                 .then(|| format!("{name} has not come back to {}", shape.node))
         })
+    }
+
+    /// Somebody was stopped for a node that was finished because the word to end it came late, and the setting asks for nobody to be started again.
+    fn stays_off(&self, shape: &VmShape) -> bool {
+        let config = self.script.ground.upgrade_config.as_ref();
+        let restores = config.is_some_and(|config| config["restoreVM"] == true);
+        let node = self.store.base.nodes.get(shape.node.as_str());
+        let upgraded = node.is_some_and(|node| *node.os_image == *NEW_OS);
+        let key = Key::new(SHOP, &shape.name);
+        let told = self.upgrade().map(|upgrade| readable(&upgrade.what));
+        let named = told.is_none_or(|told| told.contains(&key.to_string()));
+        let off = self.store.hci.vms.get(&key).is_some_and(|vm| vm.run.is_off());
+        self.heard.is_none() && !restores && shape.bound.is_some() && upgraded && named && off
     }
 
     fn left_on_nodes(&self) -> Option<String> {

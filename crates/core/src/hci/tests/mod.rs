@@ -8,5 +8,6 @@ mod flow;
 mod front_door;
 mod pauses;
 mod preflight;
+mod stopped;
 mod vms;
 pub mod world;
