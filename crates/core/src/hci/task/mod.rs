@@ -4,6 +4,7 @@
 
 mod images;
 mod manifests;
+mod migrations;
 mod post_drain;
 mod pre_drain;
 mod restore_vm;
@@ -113,6 +114,8 @@ const MACHINES: &[HciKind] = &[
     HciKind::Engine,
     HciKind::RestoreList,
 ];
+/// What tasks look at that ask for migrations: their own Job says since when these count.
+const MIGRATIONS: &[HciKind] = &[HciKind::Upgrade, HciKind::Job];
 /// What tasks look at that bring a release to a node.
 const RELEASE: &[HciKind] = &[HciKind::Upgrade, HciKind::Cluster];
 /// What the task looks at that brings the services of a release.
@@ -144,8 +147,8 @@ pub fn watches(job: JobKind) -> impl Iterator<Item = HciKind> {
     let (own, release) = match job {
         JobKind::ApplyManifests => (SERVICES, RELEASE),
         JobKind::Prepare | JobKind::CleanUp => (&[][..], &[][..]),
-        JobKind::PreDrain => (MACHINES, &[HciKind::Upgrade][..]),
-        JobKind::PostDrain | JobKind::SingleNodeUpgrade | JobKind::RestoreVm => (MACHINES, RELEASE),
+        JobKind::PreDrain | JobKind::RestoreVm => (MACHINES, MIGRATIONS),
+        JobKind::PostDrain | JobKind::SingleNodeUpgrade => (MACHINES, RELEASE),
     };
     own.iter().chain(release).copied()
 }
@@ -194,6 +197,8 @@ fn recorded(view: &View, errand: &Errand) -> Option<Arc<super::view::Seen<super:
     view.hci.restore_lists.get(&key).cloned()
 }
 
+#[cfg(test)]
+mod migration_tests;
 #[cfg(test)]
 mod release_tests;
 #[cfg(test)]

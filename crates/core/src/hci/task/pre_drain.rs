@@ -5,21 +5,16 @@
 use std::sync::Arc;
 
 use afloat_api::annotations;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
+use super::migrations::{AT_ONCE, ATTEMPTS, active, job_of, next_name, numbered, prefix, rests_until, since};
 use super::{Errand, HostDone, HostWork, Look, is_ending, recorded, waits};
-use crate::hci::action::TaskWrite;
+use crate::hci::action::{JobKind, TaskWrite};
 use crate::hci::nodes::some;
-use crate::hci::view::{Migration, Seen, Vmi};
+use crate::hci::view::{Seen, Vmi};
 use crate::hci::{vms, volumes};
 use crate::view::{Key, Node, Taint, TaintEffect, View};
 
-/// How often a migration is tried.
-pub(super) const ATTEMPTS: usize = 3;
-/// How many migrations away from the node are under way at once: KubeVirt's own limit for one node.
-pub(super) const AT_ONCE: usize = 2;
-/// How long a failed migration is left alone before the next.
-const PAUSE_SECONDS: i64 = 30;
 /// What KubeVirt calls the budgets that guard a machine while it moves.
 const EVACUATION_BUDGET: &str = "kubevirt-migration-pdb-";
 /// Hosts from which on all replicas of a volume can be whole while one host is away.
@@ -151,11 +146,12 @@ fn empty(view: &View, errand: &Errand, _: &Node, now: Timestamp) -> Option<Look>
     }
     let mut moves = Vec::new();
     let (mut under_way, mut names, mut again) = (0, Vec::new(), None::<Timestamp>);
-    let mut wanting: Vec<(&Arc<Seen<Vmi>>, usize)> = Vec::new();
+    let mut wanting: Vec<&Key> = Vec::new();
+    let job = job_of(view, errand, JobKind::PreDrain).map(|job| &**job);
     for vmi in there {
         let key = &vmi.target.key;
         let stopping = view.hci.vms.get(key).is_some_and(|vm| vm.run.is_off());
-        let tried = attempts(view, errand, key);
+        let tried = since(job, numbered(view, key, &prefix(errand, &key.name)));
         let failed = tried.iter().filter(|migration| &*migration.phase == "Failed").count();
         if stopping {
             names.push(format!("{key} (is being stopped)"));
@@ -191,14 +187,12 @@ fn empty(view: &View, errand: &Errand, _: &Node, now: Timestamp) -> Option<Look>
             again = Some(again.map_or(until, |other| other.min(until)));
         } else {
             names.push(format!("{key} (waits for its migration)"));
-            wanting.push((vmi, tried.len()));
+            wanting.push(key);
         }
     }
-    for (vmi, tried) in wanting.into_iter().take(AT_ONCE.saturating_sub(under_way)) {
-        let key = &vmi.target.key;
-        let name = format!("{}-{}", prefix(errand, &key.name), tried + 1);
+    for key in wanting.into_iter().take(AT_ONCE.saturating_sub(under_way)) {
         moves.push(TaskWrite::Migrate {
-            key: Key::new(&key.namespace, &name),
+            key: next_name(view, key, &prefix(errand, &key.name)),
             vmi: Arc::clone(&key.name),
             to: None,
         });
@@ -242,44 +236,4 @@ fn detach(view: &View, errand: &Errand, _: &Node, _: Timestamp) -> Option<Look> 
     let names: Vec<String> = unused.iter().map(|volume| volumes::why_attached(volume)).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     (!names.is_empty()).then(|| waits(format!("waits until these volumes are detached: {}", some(&names))))
-}
-
-pub(super) fn prefix(errand: &Errand, vm: &str) -> String {
-    afloat_api::names::cut(&format!("{}-{vm}", errand.upgrade.name))
-}
-
-/// The migrations that this upgrade has asked for, oldest first.
-fn attempts<'a>(view: &'a View, errand: &Errand, vm: &Key) -> Vec<&'a Arc<Seen<Migration>>> {
-    numbered(view, vm, &prefix(errand, &vm.name))
-}
-
-/// Migrations of a machine that bear a name and a number, oldest first.
-pub(super) fn numbered<'a>(view: &'a View, vm: &Key, name: &str) -> Vec<&'a Arc<Seen<Migration>>> {
-    let number = |migration: &Seen<Migration>| {
-        let rest = migration.target.key.name.strip_prefix(name)?.strip_prefix('-')?;
-        rest.parse::<usize>().ok()
-    };
-    let mut ours: Vec<_> = of_vm(view, vm)
-        .filter(|migration| number(migration).is_some())
-        .collect();
-    ours.sort_by_key(|migration| migration.created_at);
-    ours
-}
-
-pub(super) fn of_vm<'a>(view: &'a View, vm: &Key) -> impl Iterator<Item = &'a Arc<Seen<Migration>>> {
-    let vm = vm.clone();
-    let of_it = move |migration: &&Arc<Seen<Migration>>| {
-        migration.target.key.namespace == vm.namespace && migration.vmi == vm.name
-    };
-    view.hci.migrations.values().filter(of_it)
-}
-
-/// A migration of anybody's that is under way.
-pub(super) fn active<'a>(view: &'a View, vm: &Key) -> Option<&'a Arc<Seen<Migration>>> {
-    of_vm(view, vm).find(|migration| !matches!(&*migration.phase, "Succeeded" | "Failed"))
-}
-
-pub(super) fn rests_until(migration: &Migration) -> Option<Timestamp> {
-    let since = migration.ended_at.or(migration.created_at)?;
-    since.checked_add(SignedDuration::from_secs(PAUSE_SECONDS)).ok()
 }

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use afloat_api::harvester::{HarvesterNodeState as State, NodeUpgradeStatus};
 use jiff::Timestamp;
 
-use super::pre_drain::{AT_ONCE, ATTEMPTS, active, numbered, of_vm, prefix, rests_until};
+use super::migrations::{AT_ONCE, ATTEMPTS, active, job_of, next_name, numbered, of_vm, prefix, rests_until, since};
 use super::{Errand, HostDone, Look, recorded};
-use crate::hci::action::TaskWrite;
+use crate::hci::action::{JobKind, TaskWrite};
 use crate::hci::config;
 use crate::hci::nodes::some;
 use crate::hci::view::{Migration, RestoreList, Seen};
@@ -119,8 +119,9 @@ fn come_back(view: &View, errand: &Errand, now: Timestamp) -> Option<Look> {
     }
     let (mut under_way, mut names, mut again) = (0, Vec::new(), None::<Timestamp>);
     let mut wanting = Vec::new();
+    let job = job_of(view, errand, JobKind::RestoreVm).map(|job| &**job);
     for key in moved_from(view, &errand.upgrade, &errand.node) {
-        let tried = numbered(view, &key, &back(errand, &key));
+        let tried = since(job, numbered(view, &key, &back(errand, &key)));
         let failed = tried.iter().filter(|migration| &*migration.phase == "Failed").count();
         if failed >= ATTEMPTS {
             continue;
@@ -134,7 +135,7 @@ fn come_back(view: &View, errand: &Errand, now: Timestamp) -> Option<Look> {
             again = Some(again.map_or(until, |other| other.min(until)));
         } else {
             names.push(key.to_string());
-            wanting.push((key, tried.len()));
+            wanting.push(key);
         }
     }
     if names.is_empty() {
@@ -149,8 +150,8 @@ fn come_back(view: &View, errand: &Errand, now: Timestamp) -> Option<Look> {
     let moves: Vec<TaskWrite> = wanting
         .into_iter()
         .take(AT_ONCE.saturating_sub(under_way))
-        .map(|(key, tried)| TaskWrite::Migrate {
-            key: Key::new(&key.namespace, &format!("{}-{}", back(errand, &key), tried + 1)),
+        .map(|key| TaskWrite::Migrate {
+            key: next_name(view, &key, &back(errand, &key)),
             vmi: key.name,
             to: Some(errand.node.clone()),
         })
