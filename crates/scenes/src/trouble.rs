@@ -10,6 +10,8 @@ use super::people::Moment;
 pub struct Trouble {
     /// So many migrations of a virtual machine fail, by `namespace/name`.
     pub failing_migrations: BTreeMap<String, u32>,
+    /// So many migrations of a virtual machine begin and never end.
+    pub endless_migrations: BTreeMap<String, u32>,
     pub volumes: VolumeTrouble,
     /// So many Jobs of a kind fail; of a kind on one node as `kind/node`.
     pub failing_jobs: BTreeMap<String, u32>,

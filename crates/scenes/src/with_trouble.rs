@@ -20,6 +20,15 @@ fn refuses_to_move(times: u32) -> Script {
     })
 }
 
+/// Migrations of two machines of node-1 begin and never end: as many as go at once.
+fn never_arrives(times: u32) -> Script {
+    Script::small().with(|trouble| {
+        for vm in ["default/vm-01", "default/vm-04"] {
+            trouble.endless_migrations.insert(vm.to_owned(), times);
+        }
+    })
+}
+
 fn holds_on(minutes: Option<u64>) -> Script {
     Script::small().with(|trouble| {
         let stuck = &mut trouble.volumes.stuck;
@@ -197,6 +206,20 @@ pub(super) const LIST: &[HciScenario] = &[
                 .then(FAILED, 10, vec![Deed::resume()])
                 .says(&["default/vm-01 does not leave"])
                 .leaves_off("vm-01")
+        },
+    ),
+    HciScenario::new(
+        "harvester-endless-migrations",
+        "migrations of two virtual machines never end and keep all others from moving: they are cancelled in time, and tried again",
+        || never_arrives(1).says(&["1 migration did not end in time and was cancelled"]),
+    ),
+    HciScenario::new(
+        "harvester-endless-migrations-fail",
+        "migrations of two virtual machines never end, however often they are tried: the node fails with the reason, and they run on",
+        || {
+            never_arrives(u32::MAX)
+                .says(&["does not leave: 3 migrations failed", "it did not end in time"])
+                .ends(End::Failed, &[])
         },
     ),
     HciScenario::new(

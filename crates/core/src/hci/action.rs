@@ -7,7 +7,7 @@ use std::sync::Arc;
 use afloat_api::harvester::{Upgrade, UpgradeComponent};
 use serde_json::Value;
 
-use super::view::Run;
+use super::view::{Cancelled, Run};
 use crate::view::{Key, NodeName, Target, Uid};
 
 /// One write.
@@ -141,6 +141,10 @@ pub enum TaskWrite {
         vmi: Arc<str>,
         to: Option<NodeName>,
     },
+    /// Notes on the task's own Job which migrations are cancelled, before they are.
+    NoteCancelled { job: Target, all: Cancelled },
+    /// Asks KubeVirt to give up a migration.
+    CancelMigration { migration: Target },
     /// Takes a volume that nobody uses from its node.
     DetachVolume { volume: Target },
     /// Tells Rancher which Kubernetes the cluster it runs in is to have.
@@ -308,6 +312,8 @@ impl TaskWrite {
             Self::StopVm { .. } => "stop-vm",
             Self::StartVm { .. } => "start-vm",
             Self::Migrate { .. } => "migrate-vm",
+            Self::NoteCancelled { .. } => "note-cancelled",
+            Self::CancelMigration { .. } => "cancel-migration",
             Self::DetachVolume { .. } => "detach-volume",
             Self::AskForKubernetes { .. } => "ask-for-kubernetes",
             Self::SetImage { .. } => "set-image",

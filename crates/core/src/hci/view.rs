@@ -14,8 +14,8 @@ use crate::view::{Key, NodeName, Revision, Target, Uid};
 mod objects;
 
 pub use objects::{
-    Addon, Backup, Bundle, CapiCluster, Chart, Engine, HelmRelease, Image, Job, LocalCluster, Log, Machine, Migration,
-    NodeMarks, RepoAnswer, RestoreList, Run, Server, Upstream, Vm, Vmi, Volume,
+    Addon, Backup, Bundle, Cancelled, CapiCluster, Chart, Engine, HelmRelease, Image, Job, LocalCluster, Log, Machine,
+    Migration, NodeMarks, RepoAnswer, RestoreList, Run, Server, Upstream, Vm, Vmi, Volume,
 };
 
 /// An object as it was seen.

@@ -8,10 +8,11 @@ use afloat_api::harvester::HarvesterNodeState as State;
 
 use super::nodes::some;
 use super::release::Release;
-use super::turn::Turn;
+use super::turn::{Turn, moment};
 use super::view::{Seen, Vmi};
-use super::{flow, pause, vms, volumes};
+use super::{flow, pause, task, vms, volumes};
 use crate::view::{Node, NodeName, Pod, PodBudget, View};
+use crate::words;
 
 /// Nodes from which on volumes can have all their replicas while one node is away.
 const NODES_FOR_REDUNDANCY: usize = 3;
@@ -108,13 +109,32 @@ fn how(view: &View, vmi: &Seen<Vmi>) -> String {
         .values()
         .filter(|migration| migration.target.key.namespace == key.namespace && migration.vmi == key.name);
     let last = of_it.max_by_key(|migration| migration.target.revision);
+    let jobs = view.hci.jobs.values().filter(|job| !job.complete);
+    let cancelled: usize = jobs.map(|job| job.cancelled.count(key)).sum();
+    let before = match cancelled {
+        0 => String::new(),
+        count => format!(
+            "; {} did not end in time and {} cancelled",
+            words::count(count, "migration", "migrations"),
+            if count == 1 { "was" } else { "were" }
+        ),
+    };
     match last {
         Some(migration) if &*migration.phase == "Failed" => {
             let why = migration.message.as_deref().unwrap_or("KubeVirt does not say why");
-            format!(" (migration failed: {why})")
+            format!(" (migration failed: {why}{before})")
         }
-        Some(migration) if migration.phase.is_empty() => " (migration Pending)".to_owned(),
-        Some(migration) if &*migration.phase != "Succeeded" => format!(" (migration {})", migration.phase),
+        Some(migration) if &*migration.phase != "Succeeded" => {
+            let phase = if migration.phase.is_empty() {
+                "Pending"
+            } else {
+                &*migration.phase
+            };
+            let until = task::ends_until(migration, Some(&vmi.what));
+            let until = until.map_or_else(String::new, |until| format!(", until {} at the latest", moment(until)));
+            format!(" (migration {phase}{until}{before})")
+        }
+        _ if cancelled > 0 => format!(" ({})", before.trim_start_matches("; ")),
         _ => String::new(),
     }
 }

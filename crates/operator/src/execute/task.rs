@@ -7,7 +7,7 @@ use afloat_core::view::{Key, NodeName};
 use serde_json::{Value, json};
 
 use super::hci::{annotation, taint, update_methods, with};
-use super::request::{JSON_PATCH, Request, create, merge};
+use super::request::{JSON_PATCH, Request, create, delete, merge};
 use crate::snapshot::Kind;
 
 /// What a write asks of the API server.
@@ -29,6 +29,11 @@ pub fn of(write: &TaskWrite) -> Request {
             let body = migration(key, vmi, to.as_ref());
             create(Kind::Hci(HciKind::Migration), key.clone(), body)
         }
+        TaskWrite::NoteCancelled { job, all } => {
+            let note = annotation(annotations::CANCELLED_MIGRATIONS, Some(&all.to_text()));
+            merge(Kind::Hci(HciKind::Job), job, note)
+        }
+        TaskWrite::CancelMigration { migration } => delete(Kind::Hci(HciKind::Migration), migration, None),
         TaskWrite::DetachVolume { volume } => {
             let body = json!({ "spec": { "nodeID": "" } });
             merge(Kind::Hci(HciKind::Volume), volume, body)

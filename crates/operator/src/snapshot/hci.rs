@@ -10,8 +10,8 @@ use afloat_api::foreign::rancher::{MachinePlan, PLAN_SECRET_TYPE};
 use afloat_api::harvester::{Upgrade, Version};
 use afloat_api::{annotations, labels};
 use afloat_core::hci::view::{
-    Addon, Backup, Bundle, CapiCluster, Chart, Engine, HciKind, HciObject, HelmRelease, Image, Job, LocalCluster, Log,
-    Machine, Migration, RestoreList, Run, Seen, Server, Upstream, Vm, Vmi, Volume,
+    Addon, Backup, Bundle, Cancelled, CapiCluster, Chart, Engine, HciKind, HciObject, HelmRelease, Image, Job,
+    LocalCluster, Log, Machine, Migration, RestoreList, Run, Seen, Server, Upstream, Vm, Vmi, Volume,
 };
 use afloat_core::view::{Key, NodeName, Resources, Uid};
 use jiff::Timestamp;
@@ -321,6 +321,10 @@ fn job(read: &Read<'_>) -> Job {
         failed: failed.map(|(_, text)| text),
         created_at: created,
         completed_at: read.time("/status/completionTime"),
+        cancelled: read
+            .annotation(annotations::CANCELLED_MIGRATIONS)
+            .map(Cancelled::from_text)
+            .unwrap_or_default(),
     }
 }
 

@@ -155,6 +155,11 @@ impl Executor<'_> {
                 })
             }
             TaskWrite::Migrate { key, vmi, to } => self.migrate(key, vmi, to.as_ref()),
+            TaskWrite::NoteCancelled { job, all } => {
+                let there = meant(hci.jobs.get(&job.key), job, loose)?;
+                self.change(HciObject::Job, &there, |job| job.cancelled.clone_from(all))
+            }
+            TaskWrite::CancelMigration { migration } => self.delete(HciKind::Migration, migration),
             TaskWrite::DetachVolume { volume } => {
                 let there = meant(hci.volumes.get(&volume.key), volume, loose)?;
                 self.change(HciObject::Volume, &there, |volume| volume.wanted = None)

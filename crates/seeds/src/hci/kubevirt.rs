@@ -109,7 +109,10 @@ impl World {
         let Some(target) = self.destinations.get(&migration.target.uid).cloned() else {
             return self.begin_migration(&migration, &vm, vmi.node.as_ref());
         };
-        if !self.takes(&(Look::Migration(key.clone()), 0), COPY) {
+        // One that never ends is there until somebody deletes it.
+        if self.endless_migrations.contains(&migration.target.uid)
+            || !self.takes(&(Look::Migration(key.clone()), 0), COPY)
+        {
             return;
         }
         let failing = self.script.trouble.failing_migrations.get_mut(&vm.to_string());
@@ -129,6 +132,11 @@ impl World {
         match self.room_for(vm, from, migration.to.as_ref()) {
             Some(target) => {
                 self.destinations.insert(migration.target.uid.clone(), target);
+                let endless = self.script.trouble.endless_migrations.get_mut(&vm.to_string());
+                if let Some(left) = endless.filter(|left| **left > 0) {
+                    *left -= 1;
+                    self.endless_migrations.insert(migration.target.uid.clone());
+                }
                 let from = from.cloned();
                 self.change(
                     Writer::KubeVirt,

@@ -328,6 +328,8 @@ pub fn target_of(action: &HciAction) -> Option<&Target> {
             TaskWrite::TaintForDrain { node, .. } => Some(node),
             TaskWrite::StopVm { vm, .. } | TaskWrite::StartVm { vm, .. } => Some(vm),
             TaskWrite::Migrate { .. } => None,
+            TaskWrite::NoteCancelled { job, .. } => Some(job),
+            TaskWrite::CancelMigration { migration } => Some(migration),
             TaskWrite::DetachVolume { volume } => Some(volume),
             TaskWrite::AskForKubernetes { cluster, .. } => Some(cluster),
             TaskWrite::SetImage { server, .. } => Some(server),

@@ -89,7 +89,7 @@ fn prepare(options: &Options<Hci>) -> World {
         script.says.clear();
     }
     let vanishes = script.end == End::Gone;
-    let stubborn = !script.trouble.failing_migrations.is_empty();
+    let stubborn = !script.trouble.failing_migrations.is_empty() || !script.trouble.endless_migrations.is_empty();
     let machines = usize::try_from(script.ground.nodes).unwrap_or(1);
     let mut world = World::new(rng.u64(..), script, Plan::none());
     if options.trace {

@@ -70,6 +70,8 @@ pub struct World {
     pub shapes: BTreeMap<Key, VmShape>,
     /// Where migrations go.
     pub destinations: BTreeMap<Uid, NodeName>,
+    /// Migrations that never end.
+    pub endless_migrations: BTreeSet<Uid>,
     /// Values of charts that Rancher has handed to fleet.
     pub handed: BTreeMap<Key, Arc<str>>,
     pub power_cuts: Vec<PowerCut>,
@@ -112,6 +114,7 @@ impl World {
             machines: BTreeMap::new(),
             shapes: BTreeMap::new(),
             destinations: BTreeMap::new(),
+            endless_migrations: BTreeSet::new(),
             handed: BTreeMap::new(),
             power_cuts: script.trouble.machines.power_cuts.clone(),
             cuts: Vec::new(),

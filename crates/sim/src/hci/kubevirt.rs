@@ -1,7 +1,7 @@
 //! KubeVirt: virtual machines that are to run do, somewhere they may; those that are to be off stop; migrations move them, or fail. A
 //! machine whose node goes away under it is lost, and says so.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -33,6 +33,10 @@ const DRAIN_TAINT: &str = "kubevirt.io/drain";
 pub struct KubeVirt {
     /// So many migrations of a machine will fail.
     failing: BTreeMap<String, u32>,
+    /// So many begin and never end.
+    endless: BTreeMap<String, u32>,
+    /// Those that do, by uid.
+    stuck: BTreeSet<String>,
     takes: Takes,
 }
 
@@ -66,9 +70,11 @@ fn is_to_run(vm: &DynamicObject) -> bool {
 }
 
 impl KubeVirt {
-    pub fn new(failing: BTreeMap<String, u32>) -> Self {
+    pub fn new(failing: BTreeMap<String, u32>, endless: BTreeMap<String, u32>) -> Self {
         Self {
             failing,
+            endless,
+            stuck: BTreeSet::new(),
             takes: Takes::default(),
         }
     }
@@ -131,6 +137,7 @@ impl KubeVirt {
         let from = node_of(&instance).to_owned();
         let target = migration.data["status"]["migrationState"]["targetNode"].as_str();
         let target = target.map(str::to_owned);
+        let machine = format!("{}/{}", vm.namespace, vm.name);
         let Some(target) = target else {
             let only = migration.data["spec"]["addedNodeSelector"]["kubernetes.io/hostname"].as_str();
             return match place(turn.view, &vm, &from, only) {
@@ -141,13 +148,13 @@ impl KubeVirt {
                 None => Decision::at(after(turn.now, PENDING)),
             };
         };
+        if self.never_ends(&machine, &migration) {
+            return Decision::nothing();
+        }
         if let Err(due) = self.takes.done(item, COPY, turn) {
             return Decision::at(due);
         }
-        let failing = self
-            .failing
-            .get_mut(&format!("{}/{}", vm.namespace, vm.name))
-            .filter(|left| **left > 0);
+        let failing = self.failing.get_mut(&machine).filter(|left| **left > 0);
         if let Some(left) = failing {
             *left -= 1;
             return Decision::request(ended(
@@ -164,6 +171,17 @@ impl KubeVirt {
             Request::patch(VMI, &instance.metadata, moved),
             ended("Succeeded", None, turn.now),
         ])
+    }
+
+    /// Whether a migration that has begun is there until somebody deletes it.
+    fn never_ends(&mut self, machine: &str, migration: &DynamicObject) -> bool {
+        let uid = migration.metadata.uid.clone().unwrap_or_default();
+        let left = self.endless.get_mut(machine).filter(|left| **left > 0);
+        if let Some(left) = left.filter(|_| !self.stuck.contains(&uid)) {
+            *left -= 1;
+            self.stuck.insert(uid.clone());
+        }
+        self.stuck.contains(&uid)
     }
 
     /// A machine whose node is not there any more is not either.

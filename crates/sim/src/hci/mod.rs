@@ -117,7 +117,10 @@ impl HciWorld {
         let fleet = (!for_real).then(|| Box::new(fleet::Fleet::default()) as Box<dyn Actor>);
         let mut actors: Vec<Box<dyn Actor>> = vec![
             Box::new(rancher::Planner::new(trouble.rancher_restarts)),
-            Box::new(kubevirt::KubeVirt::new(trouble.failing_migrations)),
+            Box::new(kubevirt::KubeVirt::new(
+                trouble.failing_migrations,
+                trouble.endless_migrations,
+            )),
             Box::new(longhorn::Longhorn::new(trouble.volumes)),
             Box::new(parts::Importers::new(trouble.parts, !for_real)),
         ];

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::Errand;
 use crate::hci::action::JobKind;
-use crate::hci::view::{Job, Migration, Seen};
+use crate::hci::view::{Job, Migration, Seen, Vmi};
 use crate::view::{Key, View};
 
 /// How often a migration is tried.
@@ -17,6 +17,30 @@ pub(super) const ATTEMPTS: usize = 3;
 pub(super) const AT_ONCE: usize = 2;
 /// How long a failed migration is left alone before the next.
 const PAUSE_SECONDS: i64 = 30;
+
+/// How long a migration may take until it copies memory. KubeVirt itself waits five minutes for a place that a machine fits on, and for the pod there
+/// without an end; this is long enough for an image to be brought over a slow line.
+const BEGINS_MINUTES: i64 = 15;
+/// How long it may copy for each GiB on top of that: KubeVirt's own limit (`completionTimeoutPerGiB`). It is meant to give up by itself by then.
+const COPIES_SECONDS_PER_GIB: i64 = 150;
+const GIB: i64 = 1 << 30;
+
+/// Until when a migration that is under way should have ended.
+pub fn ends_until(migration: &Migration, vmi: Option<&Vmi>) -> Option<Timestamp> {
+    let mut limit = BEGINS_MINUTES.saturating_mul(60);
+    if &*migration.phase == "Running" {
+        let memory = vmi.map_or(0, |vmi| vmi.requests.memory).max(0);
+        let gib = memory.saturating_add(GIB - 1) / GIB;
+        limit = limit.saturating_add(gib.max(1).saturating_mul(COPIES_SECONDS_PER_GIB));
+    }
+    let created = migration.created_at?;
+    created.checked_add(SignedDuration::from_secs(limit)).ok()
+}
+
+/// Whether it is one of a machine's that bear a name and a number: nobody else's is cancelled.
+pub(super) fn is_ours(migration: &Seen<Migration>, name: &str) -> bool {
+    number(migration, name).is_some()
+}
 
 /// What the migrations of a machine to one end bear in their names before the number.
 pub(super) fn prefix(errand: &Errand, vm: &str) -> String {

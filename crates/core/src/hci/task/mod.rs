@@ -21,6 +21,7 @@ use crate::view::{Key, NodeName, View};
 
 pub use images::{clean_up, prepare};
 pub use manifests::{RANCHER_NAMESPACE, apply_manifests, at_release};
+pub use migrations::ends_until;
 pub use post_drain::{post_drain, single_node};
 pub use pre_drain::{emptied, pre_drain};
 pub use restore_vm::{moved_from, restore_vm, stopped_for_another};

@@ -7,11 +7,13 @@ use std::sync::Arc;
 use afloat_api::annotations;
 use jiff::Timestamp;
 
-use super::migrations::{AT_ONCE, ATTEMPTS, active, job_of, next_name, numbered, prefix, rests_until, since};
+use super::migrations::{
+    AT_ONCE, ATTEMPTS, active, ends_until, is_ours, job_of, next_name, numbered, prefix, rests_until, since,
+};
 use super::{Errand, HostDone, HostWork, Look, is_ending, recorded, waits};
 use crate::hci::action::{JobKind, TaskWrite};
 use crate::hci::nodes::some;
-use crate::hci::view::{Seen, Vmi};
+use crate::hci::view::{Job, Migration, Seen, Vmi};
 use crate::hci::{vms, volumes};
 use crate::view::{Key, Node, Taint, TaintEffect, View};
 
@@ -138,72 +140,160 @@ fn taint(_: &View, errand: &Errand, node: &Node, _: Timestamp) -> Option<Look> {
     })
 }
 
+/// What is found about those who are still there.
+#[derive(Default)]
+struct Leaving<'a> {
+    under_way: usize,
+    names: Vec<String>,
+    again: Option<Timestamp>,
+    wanting: Vec<&'a Key>,
+    /// Migrations that did not end in time: to be noted, then to be cancelled.
+    late: Vec<(&'a Key, &'a Seen<Migration>)>,
+    cancel: Vec<TaskWrite>,
+    gives_up: Option<String>,
+}
+
+impl Leaving<'_> {
+    fn looks_at(&mut self, moment: Timestamp) {
+        self.again = Some(self.again.map_or(moment, |other| other.min(moment)));
+    }
+}
+
 /// Everybody who is still there moves, a few at a time.
 fn empty(view: &View, errand: &Errand, _: &Node, now: Timestamp) -> Option<Look> {
     let there: Vec<&Arc<Seen<Vmi>>> = view.hci.vmis_on(&errand.node).filter(|vmi| !vmi.of_upgrade).collect();
     if there.is_empty() {
         return None;
     }
-    let mut moves = Vec::new();
-    let (mut under_way, mut names, mut again) = (0, Vec::new(), None::<Timestamp>);
-    let mut wanting: Vec<&Key> = Vec::new();
     let job = job_of(view, errand, JobKind::PreDrain).map(|job| &**job);
+    let mut leaving = Leaving::default();
     for vmi in there {
         let key = &vmi.target.key;
-        let stopping = view.hci.vms.get(key).is_some_and(|vm| vm.run.is_off());
-        let tried = since(job, numbered(view, key, &prefix(errand, &key.name)));
-        let failed = tried.iter().filter(|migration| &*migration.phase == "Failed").count();
-        if stopping {
-            names.push(format!("{key} (is being stopped)"));
+        if view.hci.vms.get(key).is_some_and(|vm| vm.run.is_off()) {
+            leaving.names.push(format!("{key} (is being stopped)"));
         } else if let Some(active) = active(view, key) {
-            under_way += 1;
-            let phase = if active.phase.is_empty() {
-                "Pending"
-            } else {
-                &*active.phase
-            };
-            names.push(format!("{key} (migration {phase})"));
-        } else if failed >= ATTEMPTS {
-            let why = tried.iter().rev().find_map(|migration| migration.message.as_deref());
-            return Some(Look::Failed {
-                says: format!(
-                    "virtual machine {key} does not leave: {failed} migrations failed, the last one because {}. Move or stop it \
-                     (virtctl migrate {name} -n {namespace}, or virtctl stop), then: afloat resume {upgrade}",
-                    why.unwrap_or("KubeVirt does not say why"),
-                    name = key.name,
-                    namespace = key.namespace,
-                    upgrade = errand.upgrade.name,
-                ),
-            });
-        } else if let Some(until) = tried
-            .iter()
-            .filter_map(|migration| rests_until(migration))
-            .max()
-            .filter(|until| *until > now)
-        {
-            names.push(format!(
-                "{key} (migration failed {failed} of {ATTEMPTS} times, tried again at {until:.0})"
-            ));
-            again = Some(again.map_or(until, |other| other.min(until)));
+            moving(&mut leaving, errand, job, vmi, active, now);
         } else {
-            names.push(format!("{key} (waits for its migration)"));
-            wanting.push(key);
+            staying(&mut leaving, view, errand, job, key, now);
         }
     }
-    for key in wanting.into_iter().take(AT_ONCE.saturating_sub(under_way)) {
-        moves.push(TaskWrite::Migrate {
-            key: next_name(view, key, &prefix(errand, &key.name)),
-            vmi: Arc::clone(&key.name),
-            to: None,
-        });
+    if let Some(says) = leaving.gives_up {
+        return Some(Look::Failed { says });
     }
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let names: Vec<&str> = leaving.names.iter().map(String::as_str).collect();
     let says = format!("waits for virtual machines to leave {}: {}", errand.node, some(&names));
-    Some(if moves.is_empty() {
+    if let Some(job) = job.filter(|_| !leaving.late.is_empty()) {
+        let mut all = job.cancelled.clone();
+        for (vm, migration) in leaving.late {
+            let uids = all.0.entry(vm.to_string()).or_default();
+            uids.insert(migration.target.uid.clone());
+        }
+        let job = job.target.clone();
+        let what = vec![TaskWrite::NoteCancelled { job, all }];
+        return Some(Look::Write { what, says });
+    }
+    let free = AT_ONCE.saturating_sub(leaving.under_way);
+    let moves = leaving.wanting.into_iter().take(free).map(|key| TaskWrite::Migrate {
+        key: next_name(view, key, &prefix(errand, &key.name)),
+        vmi: Arc::clone(&key.name),
+        to: None,
+    });
+    let what: Vec<TaskWrite> = leaving.cancel.into_iter().chain(moves).collect();
+    let again = leaving.again;
+    Some(if what.is_empty() {
         Look::Wait { says, again }
     } else {
-        Look::Write { what: moves, says }
+        Look::Write { what, says }
     })
+}
+
+/// One whose migration is under way: as long as it may be. One of somebody else's is left to them, and keeps nobody else from moving.
+fn moving<'a>(
+    leaving: &mut Leaving<'a>,
+    errand: &Errand,
+    job: Option<&Seen<Job>>,
+    vmi: &'a Seen<Vmi>,
+    migration: &'a Seen<Migration>,
+    now: Timestamp,
+) {
+    let key = &vmi.target.key;
+    let phase = if migration.phase.is_empty() {
+        "Pending"
+    } else {
+        &*migration.phase
+    };
+    let until = ends_until(migration, Some(&vmi.what));
+    let Some(late) = until.filter(|until| *until <= now) else {
+        leaving.under_way += 1;
+        let limit = until.map_or_else(String::new, |until| format!(", cancelled at {until:.0}"));
+        leaving.names.push(format!("{key} (migration {phase}{limit})"));
+        if let Some(until) = until {
+            leaving.looks_at(until);
+        }
+        return;
+    };
+    let noted = job.is_some_and(|job| job.cancelled.has(key, &migration.target.uid));
+    let ours = is_ours(migration, &prefix(errand, &key.name)) && job.is_some();
+    if !ours {
+        let migration = &migration.target.key;
+        leaving.names.push(format!(
+            "{key} (migration {} of somebody else's is {phase} and should have ended by {late:.0}; to cancel it: kubectl -n {} delete vmim {})",
+            migration.name, migration.namespace, migration.name
+        ));
+        return;
+    }
+    leaving.under_way += 1;
+    leaving.names.push(format!(
+        "{key} (migration {phase}, not ended by {late:.0}: it is cancelled)"
+    ));
+    if !noted {
+        leaving.late.push((key, migration));
+    } else if !migration.deleting {
+        let migration = migration.target.clone();
+        leaving.cancel.push(TaskWrite::CancelMigration { migration });
+    }
+}
+
+/// One that is not on its way: it has tries left, or has not.
+fn staying<'a>(
+    leaving: &mut Leaving<'a>,
+    view: &View,
+    errand: &Errand,
+    job: Option<&Seen<Job>>,
+    key: &'a Key,
+    now: Timestamp,
+) {
+    let cancelled = job.map_or(0, |job| job.cancelled.count(key));
+    let noted = |migration: &Seen<Migration>| job.is_some_and(|job| job.cancelled.has(key, &migration.target.uid));
+    let mut tried = since(job, numbered(view, key, &prefix(errand, &key.name)));
+    tried.retain(|migration| !noted(migration));
+    let failed = tried.iter().filter(|migration| &*migration.phase == "Failed").count() + cancelled;
+    if failed >= ATTEMPTS {
+        let why = tried.iter().rev().find_map(|migration| migration.message.as_deref());
+        let why = why.unwrap_or(if cancelled > 0 {
+            "it did not end in time, and was cancelled"
+        } else {
+            "KubeVirt does not say why"
+        });
+        leaving.gives_up = Some(format!(
+            "virtual machine {key} does not leave: {failed} migrations failed, the last one because {why}. Move or stop it (virtctl migrate \
+             {name} -n {namespace}, or virtctl stop), then: afloat resume {upgrade}",
+            name = key.name,
+            namespace = key.namespace,
+            upgrade = errand.upgrade.name,
+        ));
+        return;
+    }
+    let rests = tried.iter().filter_map(|migration| rests_until(migration)).max();
+    if let Some(until) = rests.filter(|until| *until > now) {
+        leaving.names.push(format!(
+            "{key} (migration failed {failed} of {ATTEMPTS} times, tried again at {until:.0})"
+        ));
+        leaving.looks_at(until);
+    } else {
+        leaving.names.push(format!("{key} (waits for its migration)"));
+        leaving.wanting.push(key);
+    }
 }
 
 /// Budgets of migrations would keep Rancher's drain waiting.

@@ -149,6 +149,40 @@ pub struct Job {
     pub failed: Option<Arc<str>>,
     pub created_at: Option<Timestamp>,
     pub completed_at: Option<Timestamp>,
+    /// Migrations that its task has cancelled, by machine (`afloat.dev/cancelled-migrations`).
+    pub cancelled: Cancelled,
+}
+
+/// Uids of migrations that did not end in time and were cancelled, by machine (`namespace/name`). KubeVirt forgets such a migration with its object:
+/// nobody else knows how often it was tried.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Cancelled(pub BTreeMap<String, BTreeSet<Uid>>);
+
+impl Cancelled {
+    /// As an annotation keeps it. A text of somebody else's counts as none.
+    pub fn from_text(text: &str) -> Self {
+        let all: BTreeMap<String, BTreeSet<String>> = serde_json::from_str(text).unwrap_or_default();
+        let uids = |uids: BTreeSet<String>| uids.into_iter().map(Uid::from).collect();
+        Self(all.into_iter().map(|(vm, all)| (vm, uids(all))).collect())
+    }
+
+    pub fn to_text(&self) -> String {
+        let all: BTreeMap<&str, BTreeSet<&str>> = self
+            .0
+            .iter()
+            .map(|(vm, uids)| (vm.as_str(), uids.iter().map(Uid::as_str).collect()))
+            .collect();
+        serde_json::json!(all).to_string()
+    }
+
+    /// How many of a machine's.
+    pub fn count(&self, vm: &Key) -> usize {
+        self.0.get(&vm.to_string()).map_or(0, BTreeSet::len)
+    }
+
+    pub fn has(&self, vm: &Key, migration: &Uid) -> bool {
+        self.0.get(&vm.to_string()).is_some_and(|uids| uids.contains(migration))
+    }
 }
 
 /// Virtual machines that were stopped, by node, each `namespace/name`.
