@@ -76,6 +76,11 @@ pub enum UpgradeConfigError {
     /// An unknown mode.
     #[error("nodeUpgradeOption.strategy.mode is {0:?}: write auto or manual")]
     Mode(String),
+    /// Both spellings are there and say different things.
+    #[error(
+        "nodeUpgradeOption.{0} and nodeUpgradeOption.strategy.{0} say different things: write one of them, as nodeUpgradeOption.strategy.{0}"
+    )]
+    Contradiction(&'static str),
     /// A node is named twice.
     #[error("nodeUpgradeOption.strategy.pauseNodes names {0:?} twice: name each node once")]
     DuplicateNode(String),
@@ -116,12 +121,11 @@ struct RawNodeOption {
     short: RawNode,
 }
 
-#[derive(Deserialize, Serialize)]
+#[derive(Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct RawNode {
     mode: Option<String>,
-    #[serde(default)]
-    pause_nodes: Vec<String>,
+    pause_nodes: Option<Vec<String>>,
 }
 
 impl UpgradeConfig {
@@ -167,15 +171,10 @@ fn pause(option: Option<RawNodeOption>) -> Result<NodePause, UpgradeConfigError>
     let Some(option) = option else {
         return Ok(NodePause::None);
     };
-    let strategy = option.strategy.unwrap_or(option.short);
+    let (long, short) = (option.strategy.unwrap_or_default(), option.short);
     // Upstream's webhook looks at the names in `auto` mode too, where they are ignored afterwards.
-    let mut names = BTreeSet::new();
-    for name in strategy.pause_nodes {
-        if let Some(duplicate) = names.replace(name) {
-            return Err(UpgradeConfigError::DuplicateNode(duplicate));
-        }
-    }
-    let mode = match strategy.mode {
+    let names = either("pauseNodes", unique(long.pause_nodes)?, unique(short.pause_nodes)?)?.unwrap_or_default();
+    let mode = match either("mode", long.mode, short.mode)? {
         None => NodeUpgradeMode::Auto,
         Some(word) => word.parse().map_err(|_| UpgradeConfigError::Mode(word))?,
     };
@@ -184,6 +183,29 @@ fn pause(option: Option<RawNodeOption>) -> Result<NodePause, UpgradeConfigError>
         NodeUpgradeMode::Manual if names.is_empty() => NodePause::All,
         NodeUpgradeMode::Manual => NodePause::Some(names),
     })
+}
+
+/// A field in whichever spelling it is written.
+fn either<T: PartialEq>(
+    field: &'static str,
+    long: Option<T>,
+    short: Option<T>,
+) -> Result<Option<T>, UpgradeConfigError> {
+    match (long, short) {
+        (Some(long), Some(short)) if long != short => Err(UpgradeConfigError::Contradiction(field)),
+        (long, short) => Ok(long.or(short)),
+    }
+}
+
+fn unique(names: Option<Vec<String>>) -> Result<Option<BTreeSet<String>>, UpgradeConfigError> {
+    let Some(names) = names else { return Ok(None) };
+    let mut all = BTreeSet::new();
+    for name in names {
+        if let Some(duplicate) = all.replace(name) {
+            return Err(UpgradeConfigError::DuplicateNode(duplicate));
+        }
+    }
+    Ok(Some(all))
 }
 
 fn log_ready_minutes(text: &str) -> Result<u32, UpgradeConfigError> {
@@ -253,6 +275,28 @@ mod tests {
             with_nodes(r#"{"mode":"auto","pauseNodes":["n1"]}"#).unwrap().pause,
             NodePause::None
         );
+    }
+
+    #[test]
+    fn h3_both_spellings_at_once_are_read_field_by_field_and_refused_where_they_differ() {
+        for option in [
+            r#"{"mode":"manual","strategy":{"pauseNodes":["n1"]}}"#,
+            r#"{"pauseNodes":["n1"],"strategy":{"mode":"manual"}}"#,
+            r#"{"mode":"manual","strategy":{"mode":"manual","pauseNodes":["n1"]}}"#,
+            r#"{"mode":"manual","pauseNodes":["n1"],"strategy":null}"#,
+        ] {
+            assert_eq!(with_nodes(option).unwrap().pause, some(&["n1"]), "{option}");
+        }
+        for (option, field) in [
+            (r#"{"mode":"manual","strategy":{"mode":"auto"}}"#, "mode"),
+            (
+                r#"{"pauseNodes":["n1"],"strategy":{"mode":"manual","pauseNodes":["n2"]}}"#,
+                "pauseNodes",
+            ),
+        ] {
+            let refused = with_nodes(option).unwrap_err();
+            assert_eq!(refused, UpgradeConfigError::Contradiction(field), "{option}");
+        }
     }
 
     #[test]
