@@ -256,6 +256,7 @@ fn who_hears_a_wish(view: &View, node: &NodeName, subjects: &mut BTreeSet<Subjec
 fn who_looks_at_pods(view: &View, node: Option<&NodeName>, subjects: &mut BTreeSet<Subject>) {
     use afloat_api::NodeState::{Paused, Pending, RolledBack, Staged, Succeeded};
     let Some(node) = node else { return };
+    hci_draining(view, Some(node), subjects);
     let tasks = view.tasks_on(node.as_str()).next().is_some();
     for (key, upgrade) in view.node_upgrades_of(node.as_str()) {
         let state = upgrade
@@ -270,6 +271,7 @@ fn who_looks_at_pods(view: &View, node: Option<&NodeName>, subjects: &mut BTreeS
 }
 
 fn draining(view: &View, subjects: &mut BTreeSet<Subject>) {
+    hci_draining(view, None, subjects);
     for (key, upgrade) in view.node_upgrades() {
         let state = crate::objects::Standing::of(upgrade).state();
         if matches!(
@@ -307,6 +309,19 @@ fn held_by_pods(view: &View, subjects: &mut BTreeSet<Subject>) {
 
 fn stands_alone(group: &ObjectMeta) -> bool {
     controller(group.owner_references.as_deref()).is_none()
+}
+
+/// Upgrades of Harvester that say of a node, or of this one, which pod or budget keeps it from being emptied or drained.
+fn hci_draining(view: &View, node: Option<&NodeName>, subjects: &mut BTreeSet<Subject>) {
+    use afloat_api::harvester::HarvesterNodeState::{PreDrained, PreDraining};
+    for (key, upgrade) in &view.hci.upgrades {
+        let statuses = upgrade.status.iter().flat_map(|status| &status.node_statuses);
+        let mut concerned = statuses.filter(|(name, _)| node.is_none_or(|node| node.as_str() == name.as_str()));
+        let waits = concerned.any(|(_, status)| matches!(status.state.parse(), Ok(PreDraining | PreDrained)));
+        if waits && !hci::over(upgrade) {
+            subjects.insert(Subject::Hci(key.clone()));
+        }
+    }
 }
 
 /// Upgrades of Harvester that something is left to do about.

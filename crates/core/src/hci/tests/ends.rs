@@ -330,6 +330,21 @@ fn a_repository_that_becomes_ready_wakes_the_upgrade_that_waits_for_it() {
 }
 
 #[test]
+fn a_pod_or_budget_that_changes_wakes_the_upgrade_that_names_it() {
+    let key = Key::new("shop", "web");
+    let woken = |world: &World, change: &crate::Changed| !crate::affected(&world.view, change).is_empty();
+    let pod = |node: &str| crate::Changed::Pod(Some(crate::view::NodeName::from(node)));
+    for state in ["Pre-draining", "Pre-drained"] {
+        let world = in_state(state);
+        assert!(woken(&world, &crate::Changed::Budget(key.clone())), "{state}");
+        assert!(woken(&world, &pod("node-1")), "{state}");
+        assert!(!woken(&world, &pod("node-2")), "{state}: it says nothing of that node");
+    }
+    let world = in_state("Post-draining");
+    assert!(!woken(&world, &crate::Changed::Budget(key)), "nobody waits for one");
+}
+
+#[test]
 fn what_comes_late_to_an_upgrade_that_is_over_goes_too() {
     let mut world = in_state("Pre-draining");
     world.annotate("afloat.dev/abort", "true");
