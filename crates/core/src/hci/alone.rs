@@ -63,6 +63,7 @@ fn emptying(turn: &mut Turn<'_>, node: &Node) {
         let (reason, message) = changes(turn, node);
         return turn.set_node(node.name.as_str(), State::PostDraining, &reason, &message);
     }
+    let (_, message) = nodes::emptying(turn, node, KIND);
     turn.set_node(node.name.as_str(), State::PreDraining, reason, &message);
 }
 

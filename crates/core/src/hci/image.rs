@@ -9,7 +9,7 @@ use afloat_api::harvester::{NAMESPACE, UpgradeCondition as Is, UpgradeState};
 use super::action::{HciAction, Repo};
 use super::config;
 use super::release::Release;
-use super::turn::{Tri, Turn, minutes_after};
+use super::turn::{Tri, Turn, minutes_after, moment};
 use super::view::{Image, Seen};
 use super::vms;
 use crate::view::{Key, WorkloadKind};
@@ -18,6 +18,8 @@ use crate::view::{Key, WorkloadKind};
 const PATIENCE: u32 = 3;
 /// On an Upgrade: how often its repository was started anew since it last answered.
 const REPO_RESTARTS: &str = "afloat.dev/repo-restarts";
+/// How long an ISO may take to be imported: one of 7 GB at half a megabyte a second.
+const IMAGE_MINUTES: i64 = 240;
 /// How long a repository may take to serve before the upgrade stops.
 const REPO_MINUTES: i64 = 30;
 
@@ -76,13 +78,40 @@ fn imported(turn: &mut Turn<'_>, image: &Seen<Image>) -> bool {
         );
         return false;
     }
-    let (status, message) = if image.imported {
-        (Tri::True, "")
+    if image.imported {
+        turn.set(Is::ImageReady, Tri::True, "", "");
+        return true;
+    }
+    let key = image.target.key.clone();
+    is_waited_for(turn, &key, &image.message);
+    false
+}
+
+/// An image that is not there yet: it is said since when and until when it is waited for.
+fn is_waited_for(turn: &mut Turn<'_>, image: &Key, says: &str) {
+    if turn.condition(Is::ImageReady).is_none() {
+        turn.set(Is::ImageReady, Tri::Unknown, "", "");
+    }
+    let since = turn.since(Is::ImageReady).unwrap_or(turn.now);
+    let until = minutes_after(since, IMAGE_MINUTES);
+    let says = if says.is_empty() {
+        String::new()
     } else {
-        (Tri::Unknown, &*image.message)
+        format!(": {says}")
     };
-    turn.set(Is::ImageReady, status, "", message);
-    image.imported
+    if turn.now >= until {
+        let message = format!(
+            "virtualmachineimage/{image} was not imported within {IMAGE_MINUTES} minutes{says}. Mend that, then: afloat resume {}",
+            turn.name()
+        );
+        let reason = Reason::DeadlineExceeded.to_string();
+        return turn.set(Is::ImageReady, Tri::False, &reason, &message);
+    }
+    turn.look_at(until);
+    let (since, until) = (moment(since), moment(until));
+    let message = format!("waits until virtualmachineimage/{image} is imported (since {since}, until {until}){says}");
+    let reason = Reason::InProgress.to_string();
+    turn.set(Is::ImageReady, Tri::Unknown, &reason, &message);
 }
 
 fn ask_for(turn: &mut Turn<'_>, key: Key) {
@@ -98,7 +127,7 @@ fn ask_for(turn: &mut Turn<'_>, key: Key) {
         return;
     };
     let (url, checksum) = (version.spec.iso_url.clone(), version.spec.iso_checksum.clone());
-    turn.set(Is::ImageReady, Tri::Unknown, "", "");
+    is_waited_for(turn, &key, "");
     let upgrade = turn.target.clone();
     turn.then(HciAction::CreateImage {
         key,

@@ -8,7 +8,7 @@ use afloat_api::Reason;
 use afloat_api::harvester::{HarvesterNodeState as State, PAUSED_MESSAGE, PAUSED_REASON, UpgradeCondition as Is};
 
 use super::action::{HciAction, Hook, JobKind, NodeMark};
-use super::turn::{Tri, Turn, minutes_after};
+use super::turn::{Tri, Turn, minutes_after, moment};
 use super::view::{Job, Seen};
 use super::{alone, cleanup, deadlines, image, pause, rollout, vms, waits};
 use crate::view::{Key, Node, NodeName};
@@ -168,14 +168,37 @@ fn several(turn: &mut Turn<'_>) {
         }
     }
     if turn.condition(Is::NodesUpgraded) == Some(Tri::Unknown) {
-        let checkpoint = turn
-            .view
-            .hci
-            .local_cluster()
-            .and_then(|cluster| cluster.checkpoint.clone());
-        let told = checkpoint.map_or_else(String::new, |text| format!("Rancher: {text}"));
-        turn.set(Is::NodesUpgraded, Tri::Unknown, "", &told);
+        say_what_rancher_does(turn);
     }
+}
+
+/// Rancher's own words (H50), and that it asks about no node where it could.
+fn say_what_rancher_does(turn: &mut Turn<'_>) {
+    let cluster = turn.view.hci.local_cluster();
+    let checkpoint = cluster.and_then(|cluster| cluster.checkpoint.clone());
+    let told = checkpoint.map_or_else(String::new, |text| format!("Rancher: {text}"));
+    let open = nobody_asked(turn);
+    let waits = deadlines::unasked(turn, &open);
+    let (reason, message) = match waits {
+        None => (String::new(), told),
+        Some(waits) if told.is_empty() => (Reason::WaitingForRancher.to_string(), waits),
+        Some(waits) => (Reason::WaitingForRancher.to_string(), format!("{waits}. {told}")),
+    };
+    turn.set(Is::NodesUpgraded, Tri::Unknown, &reason, &message);
+}
+
+/// Nodes that are not done, where Rancher has asked about none of them and none is at work; nothing where it waits for us.
+fn nobody_asked(turn: &Turn<'_>) -> Vec<String> {
+    let mut open = Vec::new();
+    for name in turn.status().node_statuses.keys() {
+        let plan = turn.view.hci.plan_of(&NodeName::from(name.as_str()));
+        match turn.node_state(name) {
+            Some(State::Succeeded) => {}
+            Some(State::ImagesPreloaded) if !plan.is_some_and(|plan| plan.asks_pre_drain()) => open.push(name.clone()),
+            _ => return Vec::new(),
+        }
+    }
+    open
 }
 
 /// A node that was not begun: held, waiting, or on its way.
@@ -285,10 +308,30 @@ fn pre_draining(turn: &mut Turn<'_>, node: &Node) {
             let mut bound = vms::bound(turn.view, &node.name);
             bound.retain(vms::Bound::lasts);
             record(turn, node, &bound);
-            let (reason, message) = waits::emptying(turn.view, node);
+            let (reason, message) = emptying(turn, node, JobKind::PreDrain);
             turn.set_node(name, State::PreDraining, reason, &message);
         }
     }
+}
+
+/// What a node that is being emptied waits for, since when, and until when its Job may take.
+pub fn emptying(turn: &Turn<'_>, node: &Node, kind: JobKind) -> (&'static str, String) {
+    let (reason, message) = waits::emptying(turn.view, node);
+    let Some(job) = turn.job(kind, Some(&node.name)) else {
+        return (reason, message);
+    };
+    let name = &job.target.key.name;
+    let message = if message.is_empty() {
+        format!("job/{name} is at work")
+    } else {
+        message
+    };
+    let Some(since) = job.created_at else {
+        return (reason, message);
+    };
+    let until = minutes_after(since, kind.limit() / 60);
+    let (since, until) = (moment(since), moment(until));
+    (reason, format!("{message} (since {since}, until {until})"))
 }
 
 /// Somebody is on a node whose Job has ended: they came back since, or the Job had looked at a cluster of the past. Rancher's drain would

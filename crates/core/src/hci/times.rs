@@ -26,6 +26,8 @@ pub struct NodeTimes {
     pub held: Option<Timestamp>,
     /// How long that was before, in seconds.
     pub waited: i64,
+    /// Since when Rancher could ask about it, or about another one, and asks about none.
+    pub unasked: Option<Timestamp>,
 }
 
 impl NodeTimes {
@@ -53,6 +55,7 @@ impl Times {
                 done: time("done"),
                 held: time("held"),
                 waited: one["waited"].as_i64().unwrap_or_default(),
+                unasked: time("unasked"),
             }
         };
         Self(all.iter().map(|(node, one)| (node.clone(), read(one))).collect())
@@ -67,6 +70,7 @@ impl Times {
                 ("drained", one.drained),
                 ("done", one.done),
                 ("held", one.held),
+                ("unasked", one.unasked),
             ];
             for (key, time) in times {
                 if let Some(time) = time {

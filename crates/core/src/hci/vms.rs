@@ -170,3 +170,24 @@ fn whys(vmi: &Seen<Vmi>, others: &[&Arc<Node>], in_service: &[&Arc<Node>], elsew
     }
     whys
 }
+
+/// What KubeVirt calls the budgets that guard a machine while it moves, before the name of the migration.
+const EVACUATION_BUDGET: &str = "kubevirt-migration-pdb-";
+
+/// Budgets of migrations that would keep a drain of a node waiting: those of machines that are on it, or that are just leaving it. One of a machine
+/// that moves elsewhere in the cluster is none of its business.
+pub fn evacuation_budgets<'a>(view: &'a View, node: &NodeName) -> Vec<&'a str> {
+    let concerns = |budget: &Key| {
+        let name = budget.name.strip_prefix(EVACUATION_BUDGET)?;
+        let migration = view.hci.migrations.get(&Key::new(&budget.namespace, name))?;
+        let vm = Key::new(&budget.namespace, &migration.vmi);
+        let here = view
+            .hci
+            .vmis
+            .get(&vm)
+            .is_some_and(|vmi| vmi.node.as_ref() == Some(node));
+        Some(here || migration.source.as_ref() == Some(node))
+    };
+    let budgets = view.budgets.keys().filter(|budget| concerns(budget) == Some(true));
+    budgets.map(|budget| &*budget.name).collect()
+}

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::view::{Seen, Volume};
+use super::vms;
 use crate::view::{NodeName, View};
 
 /// How many volumes are named before the rest is counted.
@@ -29,6 +30,20 @@ pub fn degraded(view: &View) -> impl Iterator<Item = &Arc<Seen<Volume>>> {
         .volumes
         .values()
         .filter(|volume| volume.attached() && &*volume.robustness == "degraded")
+}
+
+/// Hosts from which on all replicas of a volume can be whole while one host is away.
+const HOSTS_FOR_REDUNDANCY: usize = 3;
+
+/// Volumes that have not what they need to lose a node: nothing moves until they have. On two hosts a replica is always missing; there one that is whole has
+/// to be left.
+pub fn not_whole(view: &View) -> Vec<&str> {
+    if vms::hosts(view).count() >= HOSTS_FOR_REDUNDANCY {
+        return degraded(view).map(|volume| &*volume.target.key.name).collect();
+    }
+    let engines = view.hci.engines.values();
+    let broken = engines.filter(|engine| engine.running && engine.whole == 0);
+    broken.map(|engine| &*engine.volume).collect()
 }
 
 /// Why a volume is attached, in words.

@@ -79,6 +79,14 @@ pub fn open(turn: &Turn<'_>, node: &Node) -> Result<(), (Reason, String)> {
 
 /// What a node that is being emptied waits for.
 pub fn emptying(view: &View, node: &Node) -> (&'static str, String) {
+    let degraded = volumes::not_whole(view);
+    if !degraded.is_empty() {
+        let text = format!(
+            "waits for volumes that have not all their replicas: {}",
+            some(&degraded)
+        );
+        return (Reason::WaitingForVolume.into(), text);
+    }
     let vmis: Vec<&Arc<Seen<Vmi>>> = view.hci.vmis_on(&node.name).filter(|vmi| !vmi.of_upgrade).collect();
     if !vmis.is_empty() {
         let words: Vec<String> = vmis
@@ -88,6 +96,11 @@ pub fn emptying(view: &View, node: &Node) -> (&'static str, String) {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let text = format!("waits for virtual machines to leave or to stop: {}", some(&words));
         return (Reason::WaitingForVirtualMachine.into(), text);
+    }
+    let budgets = vms::evacuation_budgets(view, &node.name);
+    if !budgets.is_empty() {
+        let text = format!("waits until the budgets of migrations are gone: {}", some(&budgets));
+        return (Reason::WaitingForPodDisruptionBudget.into(), text);
     }
     let unused: Vec<String> = volumes::unused_on(view, &node.name)
         .map(|volume| volumes::why_attached(volume))

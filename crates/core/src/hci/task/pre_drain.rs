@@ -17,11 +17,6 @@ use crate::hci::view::{Job, Migration, Seen, Vmi};
 use crate::hci::{vms, volumes};
 use crate::view::{Key, Node, Taint, TaintEffect, View};
 
-/// What KubeVirt calls the budgets that guard a machine while it moves.
-const EVACUATION_BUDGET: &str = "kubevirt-migration-pdb-";
-/// Hosts from which on all replicas of a volume can be whole while one host is away.
-const HOSTS_FOR_REDUNDANCY: usize = 3;
-
 /// One look of the Job that empties a node and does nothing else.
 pub fn emptied(view: &View, errand: &Errand, host: &HostDone, now: Timestamp) -> Look {
     if is_ending(view, errand) {
@@ -66,16 +61,7 @@ pub fn pre_drain(view: &View, errand: &Errand, host: &HostDone, now: Timestamp) 
 
 /// Nothing moves while Longhorn has not what it needs to lose a node.
 fn storage(view: &View, _: &Errand, _: &Node, _: Timestamp) -> Option<Look> {
-    let names: Vec<&str> = if vms::hosts(view).count() >= HOSTS_FOR_REDUNDANCY {
-        volumes::degraded(view).map(|volume| &*volume.target.key.name).collect()
-    } else {
-        let broken = view
-            .hci
-            .engines
-            .values()
-            .filter(|engine| engine.running && engine.whole == 0);
-        broken.map(|engine| &*engine.volume).collect()
-    };
+    let names = volumes::not_whole(view);
     let says = || format!("waits for volumes that have not all their replicas: {}", some(&names));
     (!names.is_empty()).then(|| waits(says()))
 }
@@ -297,13 +283,8 @@ fn staying<'a>(
 }
 
 /// Budgets of migrations would keep Rancher's drain waiting.
-fn budgets(view: &View, _: &Errand, _: &Node, _: Timestamp) -> Option<Look> {
-    let names: Vec<&str> = view
-        .budgets
-        .keys()
-        .filter(|key| key.name.starts_with(EVACUATION_BUDGET))
-        .map(|key| &*key.name)
-        .collect();
+fn budgets(view: &View, errand: &Errand, _: &Node, _: Timestamp) -> Option<Look> {
+    let names = vms::evacuation_budgets(view, &errand.node);
     let says = || format!("waits until the budgets of migrations are gone: {}", some(&names));
     (!names.is_empty()).then(|| waits(says()))
 }

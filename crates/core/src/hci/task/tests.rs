@@ -232,7 +232,19 @@ fn h46_budgets_of_migrations_are_waited_for_by_name() {
         unhealthy_may_go: false,
     };
     world.view.budgets.insert(key, Arc::new(budget));
-    assert!(look(&world).words().contains("kubevirt-migration-pdb-x7"));
+    for (source, waits) in [("node-2", false), (NODE, true)] {
+        let leaving = Migration {
+            vmi: Arc::from("web"),
+            phase: Arc::from("Succeeded"),
+            source: Some(NodeName::from(source)),
+            ..Migration::default()
+        };
+        world.take("shop", "x7", leaving, HciObject::Migration);
+        let named = look(&world).words().contains("kubevirt-migration-pdb-x7");
+        assert_eq!(named, waits, "that of a machine that left {source}");
+        let (_, told) = crate::hci::waits::emptying(&world.view, &world.node(NODE));
+        assert_eq!(told.contains("kubevirt-migration-pdb-x7"), waits, "{told}");
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use afloat_api::annotations;
 
 use super::world::{NAME, World};
 use crate::hci::action::JobKind;
-use crate::hci::view::{HciObject, Volume};
+use crate::hci::view::{HciObject, Image, Volume};
 use crate::plan::fixture::pod;
 use crate::view::{Key, NodeName, Operator, PodBudget, PodShape, Requirement, Revision, Selector};
 
@@ -235,5 +235,78 @@ fn the_report_tells_how_long_each_node_took_what_it_waited_and_who_was_moved() {
         "1 virtual machine was moved (2 moves)",
     ] {
         assert!(report.contains(word), "{word}: {report}");
+    }
+}
+
+#[test]
+fn an_image_that_is_never_imported_is_waited_for_by_name_and_not_for_ever() {
+    let mut world = World::new(3);
+    let importing = Image {
+        message: Arc::from("37 %"),
+        ..Image::default()
+    };
+    world.take("harvester-system", NAME, importing, HciObject::Image);
+    world.start();
+    world.settle();
+    let told = world.condition("ImageReady").1;
+    for words in ["virtualmachineimage/harvester-system/", "since ", "until ", "37 %"] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+    assert!(world.decide().again.is_some());
+    world.pass(240);
+    world.settle();
+    assert_eq!(world.condition("Completed").0, "False");
+    let told = world.condition("Completed").1;
+    assert!(told.contains("was not imported within 240 minutes"), "{told}");
+}
+
+#[test]
+fn rancher_that_asks_about_no_node_is_said_and_overdue_after_its_time() {
+    let mut world = World::new(3);
+    world.start();
+    world.reach_nodes();
+    let told = world.condition("NodesUpgraded").1;
+    assert!(
+        told.contains("waits for Rancher to ask about node-1, node-2, node-3 (since "),
+        "{told}"
+    );
+    world.pass(61);
+    world.settle();
+    let told = world.condition("NodesUpgraded").1;
+    assert!(told.contains("overdue since"), "{told}");
+    let warned = |world: &World| {
+        let told = world
+            .events
+            .iter()
+            .filter(|event| event.message.contains("asked about none"));
+        told.count()
+    };
+    assert_eq!(warned(&world), 1);
+    world.take_through("node-1");
+    let told = world.condition("NodesUpgraded").1;
+    assert!(told.contains("ask about node-2, node-3 (since "), "{told}");
+    assert_eq!(warned(&world), 1);
+    world.rancher_asks("node-2");
+    assert_eq!(world.condition("NodesUpgraded").1, "");
+}
+
+#[test]
+fn a_node_that_is_emptied_says_since_when_and_until_when_it_waits_and_for_which_volume() {
+    let mut world = World::new(3);
+    world.start();
+    world.reach_nodes();
+    world.rancher_asks("node-1");
+    let told = world.told("node-1");
+    assert!(told.contains("pre-drain-node-1 is at work (since "), "{told}");
+    let degraded = Volume {
+        state: Arc::from("attached"),
+        robustness: Arc::from("degraded"),
+        ..Volume::default()
+    };
+    world.take("longhorn-system", "pvc-7", degraded, HciObject::Volume);
+    world.settle();
+    let told = world.told("node-1");
+    for words in ["pvc-7", "since ", "until "] {
+        assert!(told.contains(words), "{words}: {told}");
     }
 }
