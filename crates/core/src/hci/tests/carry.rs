@@ -5,10 +5,10 @@ use std::sync::Arc;
 use afloat_api::foreign::rancher::{LOCAL_CLUSTER, LOCAL_NAMESPACE};
 
 use super::world::{NAME, RELEASE, World};
-use crate::hci::action::{HciAction, Hook, NodeMark};
+use crate::hci::action::{ClusterChange, HciAction, Hook, NodeMark};
 use crate::hci::view::{HciObject, Image, Job, Log};
 use crate::testing::uid;
-use crate::view::{Revision, Workload, WorkloadKind};
+use crate::view::{Key, Revision, Workload, WorkloadKind};
 
 impl World {
     /// Carries out one action.
@@ -99,15 +99,7 @@ impl World {
             HciAction::DeleteRepoService { service } => {
                 self.view.hci.services.remove(&service.key);
             }
-            HciAction::PatchCluster { cluster, change } => {
-                let mut changed = self.view.hci.clusters[&cluster.key].what.clone();
-                changed.kubernetes_version = Arc::clone(&change.kubernetes_version);
-                changed.provision_generation = change.provision_generation;
-                changed.strategy = change.strategy.clone();
-                changed.rolled_out_for.clone_from(&change.rolled_out_for);
-                changed.before.clone_from(&change.before);
-                self.take(LOCAL_NAMESPACE, LOCAL_CLUSTER, changed, HciObject::Cluster);
-            }
+            HciAction::PatchCluster { cluster, change } => self.change_cluster(&cluster.key, change),
             HciAction::Answer { secret, hook, value } => {
                 let mut plan = self.view.hci.plans[&secret.key].what.clone();
                 match hook {
@@ -146,5 +138,15 @@ impl World {
             HciAction::RestartRepo { .. } => {}
             other => panic!("not carried out: {other:?}"),
         }
+    }
+
+    fn change_cluster(&mut self, cluster: &Key, change: &ClusterChange) {
+        let mut changed = self.view.hci.clusters[cluster].what.clone();
+        changed.kubernetes_version = Arc::clone(&change.kubernetes_version);
+        changed.provision_generation = change.provision_generation;
+        changed.strategy = change.strategy.clone();
+        changed.rolled_out_for.clone_from(&change.rolled_out_for);
+        changed.before.clone_from(&change.before);
+        self.take(LOCAL_NAMESPACE, LOCAL_CLUSTER, changed, HciObject::Cluster);
     }
 }
