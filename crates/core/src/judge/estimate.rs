@@ -50,7 +50,7 @@ pub fn estimate(
     let (control_plane, worker) = (average(true), average(false));
     let known = control_plane.or(worker)?;
     let (planes, workers) = left;
-    if planes + workers == 0 {
+    if planes == 0 && workers == 0 {
         return None;
     }
     let rounds = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);

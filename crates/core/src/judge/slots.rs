@@ -376,25 +376,27 @@ pub fn still_held(view: &View, roster: &Roster<'_>, held: &[Slot], ledger_as_of:
     held.iter()
         .filter(|slot| {
             let standing = roster.holder(slot);
+            let there = view
+                .nodes
+                .get(slot.node.as_str())
+                .is_some_and(|node| node.uid.as_str() == slot.node_uid);
+            let left = !there && view.nodes_as_of >= ledger_as_of;
             match standing {
                 Some(standing) if standing.upgrade.spec.attempt == slot.attempt => {
-                    // That a wish is gone proves nothing: it goes once the node was told, which an old view does not show.
-                    let undoing = || slot.undoing && undo_refused(view, standing).is_none();
+                    // That a wish is gone proves nothing: it goes once the node was told, which an old view does not show. But one that
+                    // was not told before its machine left is told no more.
+                    let undoing = || slot.undoing && !left && undo_refused(view, standing).is_none();
                     !standing.ended() || (standing.succeeded() && (undoing() || is_wished(view, standing)))
                 }
                 Some(standing) => standing.upgrade.spec.attempt < slot.attempt,
                 None => {
-                    let there = view
-                        .nodes
-                        .get(slot.node.as_str())
-                        .is_some_and(|node| node.uid.as_str() == slot.node_uid);
                     // Its object was there when the slot was given: missed in a later view, somebody has deleted it.
                     // (Not seen among the members, it may only be that its group is not seen yet.)
                     let given_on = slot.holder_revision.and_then(|revision| u64::try_from(revision).ok());
                     let mut of_node = view.node_upgrades_of(&slot.node);
                     let seen = of_node.any(|(_, upgrade)| upgrade.metadata.uid.as_deref() == Some(&slot.holder));
                     let deleted = !seen && given_on.is_some_and(|given_on| view.node_upgrades_as_of.0 >= given_on);
-                    (there && !deleted) || (!there && view.nodes_as_of < ledger_as_of)
+                    (there && !deleted) || (!there && !left)
                 }
             }
         })

@@ -124,6 +124,28 @@ fn the_slot_of_an_undoing_stays_while_the_node_was_not_told() {
     );
 }
 
+/// A replica that had not seen the machine leave has granted it.
+#[test]
+fn the_slot_of_an_undoing_goes_with_a_machine_that_was_not_told() {
+    let (mut table, key) = table(1, 2, spec());
+    table.run(&key);
+    table.wish("worker-1", Wish::Rollback);
+    let judge = Subject::Upgrade(key.clone());
+    let decision = table.decide(&judge);
+    table.carry_out(&decision);
+    assert_eq!(table.slot_nodes(&key), ["worker-1"]);
+    table.cluster.node("worker-1", |node| {
+        node.uid = "another machine".into();
+        node.wish = None;
+    });
+    let seen = std::mem::replace(&mut table.cluster.view.nodes_as_of, crate::view::Revision(1));
+    assert_eq!(table.decide(&judge).actions, [], "a view from before proves nothing");
+    table.cluster.view.nodes_as_of = seen;
+    table.settle();
+    assert!(table.slots(&key).is_empty());
+    assert_eq!(table.view().lock, None);
+}
+
 #[test]
 fn a_wish_that_stays_on_the_node_is_not_heard_twice() {
     let (mut table, _) = table(1, 3, spec());
