@@ -82,6 +82,8 @@ pub struct NodeAccount {
     pub filled: BTreeMap<Filling, f64>,
     /// What the overhead is made of, longest first.
     pub overhead: Vec<(String, f64)>,
+    /// The way a control plane was really taken, and why, as its machine wrote it down.
+    pub way: Option<String>,
 }
 
 impl NodeAccount {
@@ -98,6 +100,7 @@ impl NodeAccount {
             window: None,
             filled: BTreeMap::new(),
             overhead: Vec::new(),
+            way: way(journal),
         };
         let history = history(status, attempt);
         let begun = history.iter().find(|(state, _)| state == "Draining");
@@ -130,6 +133,13 @@ impl NodeAccount {
 
     pub fn seconds(&self, filling: Filling) -> f64 {
         self.filled.get(&filling).copied().unwrap_or_default()
+    }
+
+    /// The five longest pieces of the overhead.
+    pub fn longest(&self) -> String {
+        let longest = self.overhead.iter().take(5);
+        let parts: Vec<String> = longest.map(|(what, took)| format!("{what} {took:.1}s")).collect();
+        parts.join(", ")
     }
 }
 
@@ -202,11 +212,21 @@ struct Line {
     at: Timestamp,
 }
 
-/// What the journal says was begun, and when. Each line is a checksum and an object.
-fn written(journal: &str) -> Vec<Line> {
+/// Each line of a journal is a checksum and an object.
+fn entries(journal: &str) -> impl Iterator<Item = Value> {
     let lines = journal.lines().filter_map(|line| line.split_once(' '));
-    let entries = lines.filter_map(|(_, json)| serde_json::from_str::<Value>(json).ok());
-    entries
+    lines.filter_map(|(_, json)| serde_json::from_str::<Value>(json).ok())
+}
+
+/// The way that was chosen, as `swift`.
+fn way(journal: &str) -> Option<String> {
+    let chosen = entries(journal).filter(|entry| entry["fact"][0] == "method");
+    chosen.last().map(|entry| text(&entry, "/fact/1"))
+}
+
+/// What the journal says was begun, and when.
+fn written(journal: &str) -> Vec<Line> {
+    entries(journal)
         .filter_map(|entry| {
             let what = match entry["is"].as_str()? {
                 "intent" => text(&entry, "/what"),
@@ -290,9 +310,7 @@ impl fmt::Display for Account {
             )?;
         }
         for node in self.nodes.iter().filter(|node| !node.overhead.is_empty()) {
-            let longest = node.overhead.iter().take(5);
-            let parts: Vec<String> = longest.map(|(what, took)| format!("{what} {took:.1}s")).collect();
-            writeln!(out, "overhead of {}: {}", node.node, parts.join(", "))?;
+            writeln!(out, "overhead of {}: {}", node.node, node.longest())?;
         }
         Ok(())
     }
@@ -321,6 +339,7 @@ mod tests {
             line(json!({"is": "intent", "step": step, "what": what, "at": at(second)}))
         };
         let journal = [
+            line(json!({"is": "done", "step": "kubeadm", "number": 4, "fact": ["method", "conservative: asked for"]})),
             line(json!({"is": "begun", "step": "kubeadm", "at": at(11)})),
             intent("kubeadm", "runs kubeadm upgrade", 12),
             intent("kubelet", "waits until all parts of the node are well", 17),
@@ -328,6 +347,7 @@ mod tests {
         ]
         .concat();
         let account = NodeAccount::of(&upgrade, &journal, Some(at(25).parse().unwrap()));
+        assert_eq!(account.way.as_deref(), Some("conservative: asked for"));
         assert_eq!(account.window, Some(22.0));
         let filled: Vec<(Filling, f64)> = account.filled.clone().into_iter().collect();
         assert_eq!(

@@ -34,6 +34,27 @@ pub struct Site {
     versions: Vec<String>,
 }
 
+/// A part that lacks is no part at its version.
+fn parts_not_at(pods: &Value, release: &Release) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (part, tag) in release.tags() {
+        let own = |container: &&Value| container["name"] == part;
+        let containers = list(pods).iter().filter_map(|pod| {
+            let container = pod["spec"]["containers"].as_array()?.iter().find(own)?;
+            Some((text(pod, "/metadata/name"), text(container, "/image")))
+        });
+        let containers: Vec<_> = containers.collect();
+        if containers.is_empty() {
+            wrong.push(format!("no {part} runs"));
+        }
+        let others = containers
+            .iter()
+            .filter(|(_, image)| !image.ends_with(&format!(":{tag}")));
+        wrong.extend(others.map(|(pod, image)| format!("{pod} runs {image}, not {tag}")));
+    }
+    wrong
+}
+
 impl Site {
     /// Brings up the machines, makes and pushes the bundle of `to`, and installs Afloat.
     pub fn up(spec: &Spec, to: &str) -> Result<Self, Error> {
@@ -243,6 +264,12 @@ impl Site {
         Ok(wrong)
     }
 
+    /// What of the control planes and add-ons runs at another version than a release has it, or does not run at all.
+    pub fn parts_not_at(&self, release: &Release) -> Result<Vec<String>, Error> {
+        let pods = self.object(&["-n", "kube-system", "get", "pods"])?;
+        Ok(parts_not_at(&pods, release))
+    }
+
     /// Waits until everything in `kube-system` is ready at the new version.
     pub fn settled(&self, within: Duration) -> Result<(), Error> {
         let begun = Instant::now();
@@ -321,4 +348,33 @@ fn finished(words: &str, output: &Output) -> Result<String, Error> {
         status: output.status.to_string(),
         said: said(output),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by failing")]
+
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_part_at_another_version_and_a_part_that_lacks_are_named() {
+        let release = Release::of("v1.36.3").unwrap();
+        let pod = |part: &str, tag: &str| {
+            json!({"metadata": {"name": format!("{part}-cp-1")},
+                "spec": {"containers": [{"name": part, "image": format!("registry.k8s.io/{part}:{tag}")}]}})
+        };
+        let pods: Vec<Value> = release.tags().iter().map(|(part, tag)| pod(part, tag)).collect();
+        assert_eq!(parts_not_at(&json!({"items": pods}), &release), [""; 0]);
+        let mut behind = pods.clone();
+        behind[3] = pod("kube-proxy", "v1.35.4");
+        behind.remove(4);
+        assert_eq!(
+            parts_not_at(&json!({"items": behind}), &release),
+            [
+                "kube-proxy-cp-1 runs registry.k8s.io/kube-proxy:v1.35.4, not v1.36.3",
+                "no etcd runs"
+            ]
+        );
+    }
 }

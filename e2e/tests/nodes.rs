@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use afloat_e2e::{Endpoints, Filling, Site};
-use afloat_lab::{Running, Spec};
+use afloat_e2e::{Account, Endpoints, Filling, Site};
+use afloat_lab::{Counts, Release, Running, Spec};
 use serde_json::json;
 
 const TO: &str = "v1.36.3";
@@ -15,6 +15,8 @@ const TUNED: &str = "/etc/sysctl.d/90-site.conf";
 /// Five machines on two cores that others may use as well.
 const LONG: Duration = Duration::from_mins(25);
 const SETTLED: Duration = Duration::from_mins(4);
+/// Seconds of a node's time out of service that may be Afloat's own.
+const MOST_OVERHEAD: f64 = 15.0;
 
 /// Bringing two gigabytes to each of five machines on one disk and two cores is slow for all of them, as it is on no site: what is counted
 /// begins with the first cordon.
@@ -25,6 +27,32 @@ fn probers_once_staged(site: &Site) -> Running {
 
 fn nothing() -> Vec<String> {
     Vec::new()
+}
+
+/// That nothing failed says something only of those who asked.
+fn assert_everybody_asked(counts: &Counts) {
+    let pods = ["cp-1", "cp-2", "cp-3", "w-1"].map(|machine| format!("pod on {machine}"));
+    let places: Vec<_> = pods.iter().map(String::as_str).chain(["balancer harsh"]).collect();
+    assert_eq!(counts.silent(&places), nothing(), "{counts}");
+}
+
+/// Every control plane was taken the swift way, and no node was out of service for long because of Afloat itself.
+fn assert_swift_and_short(account: &Account) {
+    for node in &account.nodes {
+        let swift = node.node.starts_with("cp-").then_some("swift");
+        assert_eq!(node.way.as_deref(), swift, "the way in which {} was taken", node.node);
+    }
+    // What a machine takes to restart is not Afloat's.
+    for node in account.nodes.iter().filter(|node| node.node != "w-2") {
+        let own = node.seconds(Filling::Overhead);
+        assert!(
+            own <= MOST_OVERHEAD,
+            "{own:.1}s of the {:?}s that {} was out of service were orchestration: {}",
+            node.window,
+            node.node,
+            node.longest()
+        );
+    }
 }
 
 #[test]
@@ -85,13 +113,9 @@ fn p1_p37_k34_an_ha_cluster_is_upgraded_without_a_lost_request_while_operators_d
     for machine in site.lab.machines() {
         assert_eq!(machine.exec(["cat", TUNED]).unwrap().trim(), "vm.swappiness=1");
     }
-    for node in &account.nodes {
-        let own = node.seconds(Filling::Overhead);
-        println!(
-            "{}: {own:.1}s of the {:?}s out of service were orchestration",
-            node.node, node.window
-        );
-    }
+    assert_eq!(site.parts_not_at(&Release::of(TO).unwrap()).unwrap(), nothing());
+    assert_everybody_asked(&counts);
+    assert_swift_and_short(&account);
 }
 
 #[test]

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use afloat_e2e::Site;
-use afloat_lab::Spec;
+use afloat_lab::{Release, Spec};
 
 const TO: &str = "v1.36.3";
 /// A file that a person tuned on the machine.
@@ -48,4 +48,9 @@ fn p1_p36_a_single_real_node_is_upgraded_in_place() {
     assert_eq!(tuned.trim(), "vm.swappiness=1");
     let server = site.object(&["version"]).unwrap();
     assert_eq!(server["serverVersion"]["gitVersion"], TO);
+    // Not its overhead: it runs beside whatever else a change is checked by, and seconds say little there.
+    assert_eq!(
+        site.parts_not_at(&Release::of(TO).unwrap()).unwrap(),
+        Vec::<String>::new()
+    );
 }

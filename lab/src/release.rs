@@ -98,6 +98,18 @@ impl Release {
     }
 
     /// Whether everything of it is in the cache.
+    /// The image tag that each part of a cluster has at this version, by the part's name.
+    pub fn tags(&self) -> [(&'static str, &'static str); 6] {
+        [
+            ("kube-apiserver", self.version),
+            ("kube-controller-manager", self.version),
+            ("kube-scheduler", self.version),
+            ("kube-proxy", self.version),
+            ("etcd", self.etcd.0),
+            ("coredns", self.coredns.0),
+        ]
+    }
+
     pub fn is_built(&self) -> bool {
         self.binaries().is_ok() && self.images().is_ok()
     }

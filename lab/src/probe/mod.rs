@@ -78,6 +78,20 @@ impl Counts {
         self.sum(|_, count| count.sent)
     }
 
+    /// Of these places those that sent no reads, writes or reads on kept connections: that nothing of theirs failed says nothing.
+    pub fn silent(&self, places: &[&str]) -> Vec<String> {
+        let sent = |place: &str, kind| {
+            self.0
+                .get(place)
+                .and_then(|kinds| kinds.get(&kind))
+                .map_or(0, |count| count.sent)
+        };
+        let asked = [Kind::Read, Kind::Write, Kind::Kept];
+        let all = places.iter().flat_map(|place| asked.map(|kind| (place, kind)));
+        let silent = all.filter(|(place, kind)| sent(place, *kind) == 0);
+        silent.map(|(place, kind)| format!("{place} {kind:?}")).collect()
+    }
+
     fn sum(&self, of: impl Fn(Kind, &Count) -> u64) -> u64 {
         self.0
             .values()
@@ -282,6 +296,20 @@ impl Drop for Running {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_place_that_never_asked_is_named() {
+        let count = |sent| Count {
+            sent,
+            ..Count::default()
+        };
+        let all = [(Kind::Read, count(3)), (Kind::Write, count(1)), (Kind::Kept, count(2))];
+        let mut counts = Counts(BTreeMap::from([("pod on cp-1".to_owned(), BTreeMap::from(all))]));
+        assert!(counts.silent(&["pod on cp-1"]).is_empty());
+        counts.0.get_mut("pod on cp-1").unwrap().insert(Kind::Write, count(0));
+        assert_eq!(counts.silent(&["pod on cp-1"]), ["pod on cp-1 Write"]);
+        assert_eq!(counts.silent(&["pod on cp-2"]).len(), 3);
+    }
 
     #[test]
     fn pages_are_counted_apart_from_the_api() {
