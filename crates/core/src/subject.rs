@@ -66,15 +66,8 @@ pub fn affected(view: &View, changed: &Changed) -> BTreeSet<Subject> {
                 judges(view, |_| true, &mut subjects);
             }
         }
-        Changed::Pod(node) => {
-            who_looks_at_pods(view, node.as_ref(), &mut subjects);
-            held_by_pods(view, &mut subjects);
-        }
-        Changed::Budget(_) => {
-            draining(view, &mut subjects);
-            in_preflight(view, &mut subjects);
-            held_by_pods(view, &mut subjects);
-        }
+        Changed::Pod(node) => who_looks_at_pods(view, node.as_ref(), &mut subjects),
+        Changed::Budget(_) => who_looks_at_budgets(view, &mut subjects),
         Changed::Surroundings | Changed::Lock => {
             judges(view, |_| true, &mut subjects);
             hci_upgrades(view, &mut subjects);
@@ -252,9 +245,11 @@ fn who_hears_a_wish(view: &View, node: &NodeName, subjects: &mut BTreeSet<Subjec
     }
 }
 
-/// Upgrades of a node that pods on it concern: those that empty it or look at its parts, and all while a pod of Afloat's is there.
+/// Whoever is held by pods, and upgrades of a node that pods on it concern: those that empty it or look at its parts, and all while a
+/// pod of Afloat's is there.
 fn who_looks_at_pods(view: &View, node: Option<&NodeName>, subjects: &mut BTreeSet<Subject>) {
     use afloat_api::NodeState::{Paused, Pending, RolledBack, Staged, Succeeded};
+    held_by_pods(view, subjects);
     let Some(node) = node else { return };
     hci_draining(view, Some(node), subjects);
     let tasks = view.tasks_on(node.as_str()).next().is_some();
@@ -270,8 +265,11 @@ fn who_looks_at_pods(view: &View, node: Option<&NodeName>, subjects: &mut BTreeS
     }
 }
 
-fn draining(view: &View, subjects: &mut BTreeSet<Subject>) {
+/// Whoever evicts, would evict, or looks whether it could.
+fn who_looks_at_budgets(view: &View, subjects: &mut BTreeSet<Subject>) {
     hci_draining(view, None, subjects);
+    in_preflight(view, subjects);
+    held_by_pods(view, subjects);
     for (key, upgrade) in view.node_upgrades() {
         let state = crate::objects::Standing::of(upgrade).state();
         if matches!(

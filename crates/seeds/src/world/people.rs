@@ -157,20 +157,7 @@ impl World {
                 }
                 self.plan_budgets();
             }
-            Act::Gate(upgrade, name, open) => {
-                let state = GateState {
-                    open: *open,
-                    message: Arc::from("the shop is busy"),
-                };
-                self.gates.insert((upgrade.clone(), Arc::clone(name)), state);
-                let gate = (upgrade.clone(), name.to_string());
-                if *open {
-                    self.rules.closed_gates.remove(&gate);
-                } else {
-                    self.rules.closed_gates.insert(gate, self.now);
-                }
-                self.probe_operators();
-            }
+            Act::Gate(upgrade, name, open) => self.set_gate(upgrade, name, *open),
             Act::KubeadmFails(name, times) => {
                 if let Some(machine) = self.machines.get_mut(name) {
                     machine.fail_kubeadm(*times);
@@ -183,6 +170,21 @@ impl World {
             }
             Act::PowerLoss(name, back) => self.lose_power(name, *back),
         }
+    }
+
+    fn set_gate(&mut self, upgrade: &Key, name: &Arc<str>, open: bool) {
+        let state = GateState {
+            open,
+            message: Arc::from("the shop is busy"),
+        };
+        self.gates.insert((upgrade.clone(), Arc::clone(name)), state);
+        let gate = (upgrade.clone(), name.to_string());
+        if open {
+            self.rules.closed_gates.remove(&gate);
+        } else {
+            self.rules.closed_gates.insert(gate, self.now);
+        }
+        self.probe_operators();
     }
 
     fn edit(&mut self, key: &Key, change: impl FnOnce(&mut ClusterUpgrade)) {
