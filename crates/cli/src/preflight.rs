@@ -100,9 +100,8 @@ pub fn accepting(to: &str, findings: &[Finding]) -> String {
 /// The flags that accept every warning.
 fn accepted_by(findings: &[Finding]) -> String {
     let warnings = findings.iter().filter(|finding| finding.severity == Severity::Warning);
-    warnings
-        .map(|finding| format!(" --accept {}", accept_key(finding)))
-        .collect()
+    let words = warnings.flat_map(|finding| [" --accept ".to_owned(), accept_key(finding)]);
+    words.collect()
 }
 
 /// The whole report: findings, count, and what follows.
