@@ -6,7 +6,7 @@ use crate::testing::{HOME, World, ago, command, listening};
 use crate::{hold, status, upgrade};
 use afloat_api::{ClusterUpgrade, NodeKubeadmUpgrade, annotations};
 use kube::ResourceExt as _;
-use kube::api::ListParams;
+use kube::api::{ListParams, PostParams};
 use serde_json::json;
 use std::time::Duration;
 
@@ -105,6 +105,33 @@ async fn what_is_accepted_later_is_added_to_what_was_said_before() {
         "nodeUpgradeOption": {"strategy": {"mode": "manual", "pauseNodes": ["worker-1"]}},
     });
     assert_eq!(spec, wanted);
+}
+
+/// As with one that was made by kubectl, or comes from Git.
+#[tokio::test]
+async fn what_others_have_written_counts_when_a_warning_is_accepted() {
+    let world = World::new().await;
+    for node in ["worker-1", "worker-2"] {
+        world.cordon(node).await;
+    }
+    let made = json!({
+        "apiVersion": "afloat.dev/v1alpha1", "kind": "ClusterUpgrade",
+        "metadata": {"name": "theirs", "namespace": HOME},
+        "spec": {"kubernetesVersion": "v1.36.3", "accept": ["node/worker-1:Cordoned"]},
+    });
+    let theirs: ClusterUpgrade = serde_json::from_value(made).unwrap();
+    world
+        .api::<ClusterUpgrade>(HOME)
+        .create(&PostParams::default(), &theirs)
+        .await
+        .unwrap();
+    let accept = "afloat upgrade --to v1.36.3 --accept node/worker-2:Cordoned --yes --no-wait";
+    let (said, end) = code(&world, accept).await;
+    assert_eq!(end, Code::Done, "{said}");
+    assert_eq!(
+        upgrades(&world).await[0].spec.accept,
+        ["node/worker-1:Cordoned", "node/worker-2:Cordoned"]
+    );
 }
 
 #[tokio::test]

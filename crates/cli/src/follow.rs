@@ -29,11 +29,20 @@ const HEARD: Duration = Duration::from_secs(15);
 pub struct Manner {
     /// Stop looking then.
     pub limit: Option<Duration>,
-    /// End also where a person or the preflight holds it; otherwise only when it is over.
-    pub end_when_held: bool,
+    pub when_held: WhenHeld,
     pub wide: bool,
     /// Say nothing on the way.
     pub silent: bool,
+}
+
+/// What following does where a person or the preflight holds an upgrade.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenHeld {
+    /// Looks on, until it is over.
+    Stays,
+    Ends,
+    /// Ends, and the cluster with it: nobody looks again.
+    EndsAll,
 }
 
 /// Follows until the upgrade is over, held, or `stop` comes. Answers with the exit code that goes with it.
@@ -160,7 +169,7 @@ impl Shown {
             };
             return (!behind).then_some(code);
         }
-        if !manner.end_when_held {
+        if manner.when_held == WhenHeld::Stays {
             return None;
         }
         if board.refused() {
@@ -193,10 +202,12 @@ fn last_words(board: &Board, waited: &Waited, screen: &mut Screen, manner: Manne
             "  {} Nothing was changed.",
             preflight::counted(&board.findings)
         ));
-        report.push(format!(
-            "  The operator looks again and begins by itself once they are gone; to end it: afloat abort {}",
-            board.name
-        ));
+        if manner.when_held != WhenHeld::EndsAll {
+            report.push(format!(
+                "  The operator looks again and begins by itself once they are gone; to end it: afloat abort {}",
+                board.name
+            ));
+        }
         screen.say(&report.join("\n"));
     } else {
         let mut words = vec![text::heading(board)];

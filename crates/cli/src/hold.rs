@@ -4,7 +4,7 @@
 use crate::args::people::{Abort, Hold, Wish};
 use crate::board::{Board, over};
 use crate::cluster::{Cluster, Live, Scope, because_of};
-use crate::follow::{self, Manner};
+use crate::follow::{self, Manner, WhenHeld};
 use crate::hci;
 use crate::problem::{Code, Problem};
 use crate::screen::{Screen, consent, interrupted};
@@ -270,7 +270,7 @@ pub async fn abort(
     }
     let manner = Manner {
         limit: None,
-        end_when_held: false,
+        when_held: WhenHeld::Stays,
         wide: false,
         silent: false,
     };

@@ -3,7 +3,7 @@
 use crate::args::people::{Explain, ExplainOutput, Form, Status, StatusOutput};
 use crate::board::{Board, text};
 use crate::cluster::{Cluster, Scope};
-use crate::follow::{self, Manner};
+use crate::follow::{self, Manner, WhenHeld};
 use crate::hci;
 use crate::problem::{Code, Problem};
 use crate::screen::{Screen, interrupted};
@@ -45,7 +45,7 @@ pub async fn status(
     if arguments.watch {
         let manner = Manner {
             limit: None,
-            end_when_held: false,
+            when_held: WhenHeld::Stays,
             wide,
             silent: false,
         };

@@ -4,7 +4,7 @@
 use crate::args::people::{Form, Upgrade};
 use crate::board::{Board, end, over, phase_of};
 use crate::cluster::{Cluster, Live, Scope, because_of};
-use crate::follow::{self, Manner};
+use crate::follow::{self, Manner, WhenHeld};
 use crate::preflight;
 use crate::problem::{Code, Problem};
 use crate::screen::{Screen, consent, interrupted};
@@ -57,7 +57,12 @@ pub async fn upgrade(
                 Chosen::Open(..) => with_what_was_said(&there(cluster, &key).await?, &spec),
                 _ => spec,
             };
-            let looked = Look::new(live.view(), &chosen, &spec)?;
+            let whole = match &chosen {
+                // With what others have written too, as the API server puts it together.
+                Chosen::Open(..) => apply(cluster, &key, &spec, true).await?.spec,
+                _ => spec.clone(),
+            };
+            let looked = Look::new(live.view(), &chosen, &whole)?;
             if let Some(code) = looked.speak(arguments, screen, begun, &chosen)? {
                 return Ok(code);
             }
@@ -82,7 +87,7 @@ pub async fn upgrade(
     let mut live = cluster.look(Scope::Upgrades).await?;
     let manner = Manner {
         limit: arguments.timeout,
-        end_when_held: true,
+        when_held: WhenHeld::Ends,
         wide: false,
         silent: arguments.output.is_some(),
     };

@@ -17,7 +17,7 @@ use kube::api::PostParams;
 use tokio::task::JoinHandle;
 
 use crate::cluster::{Cluster, Scope};
-use crate::follow::{Manner, follow};
+use crate::follow::{Manner, WhenHeld, follow};
 use crate::problem::{Code, Problem};
 use crate::screen::{Screen, interrupted};
 
@@ -132,7 +132,11 @@ pub async fn run(client: &kube::Client, wish: &Wish<'_>, speed: f64) -> Result<C
     let mut live = cluster.look(Scope::Everything).await?;
     let manner = Manner {
         limit: None,
-        end_when_held: !wish.served,
+        when_held: if wish.served {
+            WhenHeld::Stays
+        } else {
+            WhenHeld::EndsAll
+        },
         wide: false,
         silent: false,
     };
