@@ -220,6 +220,16 @@ fn under_way(view: &View, explanation: &mut Explanation, name: &str, upgrade: &C
             let effect = "takes the moments without an API server";
             explanation.offer(accepting(upgrade, &accept), effect);
         }
+        (Ok(Reason::WaitingForCapacity), _) => {
+            explanation.say(wait.wait.message.clone());
+            if let Some(workload) = &wait.wait.blocked_by {
+                let accept = preflight::accept_word(workload, Reason::NoCapacity);
+                explanation.offer(
+                    accepting(upgrade, &accept),
+                    "takes that a replica of it waits meanwhile",
+                );
+            }
+        }
         _ => explanation.say(wait.wait.message.clone()),
     }
     if status.slots.iter().any(|slot| slot.node == wait.node) {

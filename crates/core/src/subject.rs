@@ -299,7 +299,7 @@ fn in_preflight(view: &View, subjects: &mut BTreeSet<Subject>) {
 fn held_by_pods(view: &View, subjects: &mut BTreeSet<Subject>) {
     let held = view.upgrades.iter().filter(|(_, upgrade)| {
         let status = upgrade.status.as_ref();
-        status.is_some_and(|status| judge::works(status.phase.unwrap_or_default()) && changed::held_by_pods(status))
+        status.is_some_and(changed::held_by_pods)
     });
     subjects.extend(held.map(|(key, _)| Subject::Upgrade(key.clone())));
     unfinished_groups(view, stands_alone, subjects);

@@ -238,7 +238,7 @@ impl Loop {
                 }
                 // What is asked for after the end of an upgrade waits for its gates and for answers of control planes as well.
                 Changed::Node(node) if self.is_wished_for(node) => self.stale.errands = true,
-                // Its etcd may have come or gone, or a step may have told how far it is behind.
+                // Its etcd may have come or gone.
                 Changed::Pod(Some(node)) if self.keeper.view().health.contains_key(node) => {
                     self.stale.health = true;
                 }

@@ -54,7 +54,18 @@ fn would_go_on(world: &mut World) -> Option<String> {
                     .and_then(|upgrade| upgrade.status.as_ref());
                 before.is_none_or(|before| before.phase != status.phase || before.slots != status.slots)
             }
-            Action::WriteControlPlaneStatus { .. } | Action::WriteWorkersStatus { .. } => false,
+            // Whoever stands alone keeps the ledger there.
+            Action::WriteControlPlaneStatus { target, status } => {
+                let before = view
+                    .control_planes
+                    .get(&target.key)
+                    .and_then(|group| group.status.as_ref());
+                before.is_none_or(|before| before.in_flight != status.in_flight)
+            }
+            Action::WriteWorkersStatus { target, status } => {
+                let before = view.workers.get(&target.key).and_then(|group| group.status.as_ref());
+                before.is_none_or(|before| before.in_flight != status.in_flight)
+            }
             Action::WriteNodeStatus { target, status, .. } => {
                 let before = view
                     .node_upgrade(&target.key)

@@ -162,6 +162,7 @@ impl Turn<'_> {
         self.release_slots();
         if let Ok(settings) = Settings::read(&self.upgrade.spec) {
             self.grant_undoing(&settings);
+            self.list_waiting();
         }
         if !self.status.slots.is_empty() {
             return;

@@ -30,19 +30,18 @@ pub fn failure_text(standing: Standing<'_>) -> String {
     )
 }
 
-/// What keeps the node whose turn it is tells more than what keeps those after it.
-fn tells_why(wait: &NodeWait) -> bool {
-    let reason = wait.wait.reason.parse().unwrap_or(Reason::InProgress);
-    !matches!(
-        reason,
-        Reason::WaitingForEarlierNode | Reason::WaitingForBudget | Reason::NodePaused
-    )
+/// What keeps the node whose turn it is tells more than what keeps those after it: least first.
+fn says_little(wait: &NodeWait) -> u8 {
+    match wait.wait.reason.parse().unwrap_or(Reason::InProgress) {
+        Reason::WaitingForEarlierNode | Reason::WaitingForBudget => 2,
+        Reason::NodePaused => 1,
+        _ => 0,
+    }
 }
 
 /// The wait that an upgrade is summed up by.
 pub fn first_wait(status: &ClusterUpgradeStatus) -> Option<&NodeWait> {
-    let mut waiting = status.waiting.iter();
-    waiting.find(|wait| tells_why(wait)).or_else(|| status.waiting.first())
+    status.waiting.iter().min_by_key(|wait| says_little(wait))
 }
 
 fn short(text: &str, most: usize) -> String {
@@ -154,6 +153,12 @@ impl Turn<'_> {
         });
         self.status.progress = Some(format!("{succeeded}/{total}"));
         self.list_failed();
+        self.list_waiting();
+    }
+
+    /// Who waits, and for what.
+    pub(super) fn list_waiting(&mut self) {
+        let current = current(self.view, &self.roster);
         let held: Vec<(&NodeName, &Closed, NodeState)> = self
             .held
             .iter()
@@ -242,8 +247,11 @@ impl Turn<'_> {
             });
         }
         let mut waiting: Vec<NodeWait> = waiting.into_values().collect();
-        waiting.sort_by(|one, other| (&one.wait.since.0, &one.node).cmp(&(&other.wait.since.0, &other.node)));
+        // What is cut off is named nowhere, and whoever would end it wakes nobody.
+        let order = |wait: &NodeWait| (says_little(wait), wait.wait.since.0, wait.node.clone());
+        waiting.sort_by_cached_key(order);
         waiting.truncate(MAX_LISTED_NODES);
+        waiting.sort_by(|one, other| (&one.wait.since.0, &one.node).cmp(&(&other.wait.since.0, &other.node)));
         waiting
     }
 
@@ -273,7 +281,7 @@ impl Turn<'_> {
                 "nodes in flight are put back as they were".to_owned(),
             );
         }
-        let first = first_wait(&self.status).filter(|wait| tells_why(wait) || self.status.slots.is_empty());
+        let first = first_wait(&self.status).filter(|wait| says_little(wait) == 0 || self.status.slots.is_empty());
         if let Some(wait) = first {
             let reason = wait.wait.reason.parse().unwrap_or(Reason::InProgress);
             return (reason, short(&format!("{}: {}", wait.node, wait.wait.message), 512));

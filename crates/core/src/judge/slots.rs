@@ -17,8 +17,11 @@ use crate::plan::{self, Stage, StageKind};
 use crate::settings::{Settings, Share, upgrade_uid};
 use crate::view::{Key, Node, NodeName, Revision, View};
 
-/// How many nodes that cannot go are looked at before a turn gives up: each costs a search for room.
-const LOOKED_AT: usize = 8;
+/// How many nodes without room for their pods are looked at before a turn gives up: each costs a search over all others, so in a large
+/// cluster it is fewer.
+fn searches(nodes: usize) -> usize {
+    (20_000 / nodes.max(1)).max(8)
+}
 
 /// What a granting turn works on.
 pub struct Granting<'a> {
@@ -103,6 +106,7 @@ impl<'a> Granting<'a> {
                 })
             });
             let closed = closed
+                .or_else(|| self.keeps_the_address(candidate.node, &granted.held))
                 .or_else(|| {
                     gates::control_plane(self.view, candidate.node, self.downtime_accepted)
                         .and_then(|()| self.custom())
@@ -119,12 +123,34 @@ impl<'a> Granting<'a> {
         granted
     }
 
+    /// Whoever holds the virtual address does not overtake those that are held by their pods: it would move onto one of them, and again.
+    fn keeps_the_address(&self, node: &Node, held: &[(NodeName, Closed)]) -> Option<Closed> {
+        let by_pods = |reason| {
+            matches!(
+                reason,
+                Reason::WaitingForCapacity | Reason::WaitingForPodDisruptionBudget
+            )
+        };
+        let holds = self.view.vip_holder.as_ref() == Some(&node.name);
+        let (earlier, _) = held.iter().find(|(_, closed)| holds && by_pods(closed.reason))?;
+        Some(Closed {
+            reason: Reason::WaitingForEarlierNode,
+            message: format!("it holds the virtual address, which moves once: {earlier} goes first"),
+            blocked_by: None,
+            until: None,
+        })
+    }
+
     /// Control planes may carry workloads too: what cannot leave or finds no place keeps them as it keeps a worker.
     fn no_place_for_pods(&self, node: &Node) -> Option<Closed> {
         if drain::waived(self.view, node) {
             return None;
         }
-        let room = || no_room(&mut Room::new(self.view, &self.settings.accept), node);
+        // For a group that stands alone nobody could accept that a replica waits.
+        let room = || {
+            self.upgrade
+                .and_then(|_| no_room(&mut Room::new(self.view, &self.settings.accept), node))
+        };
         self.no_headroom(node).or_else(room)
     }
 
@@ -149,6 +175,7 @@ impl<'a> Granting<'a> {
         let mut granted = Granted::default();
         let mut out = Out::of(self.view, held, self.settings, self.ledger_as_of);
         let mut room: Option<Room<'a>> = None;
+        let mut without_room = 0;
         // A node whose slot is recorded may not have been let go yet: it is no candidate for a second one. Nor is its predecessor, which an
         // old view still shows: the ledger has one entry for a name.
         let has_slot = |node: &Node| held.iter().any(|slot| slot.node == node.name.as_str());
@@ -157,7 +184,7 @@ impl<'a> Granting<'a> {
             .into_iter()
             .filter(|candidate| !has_slot(candidate.node))
         {
-            if held.len() + granted.slots.len() >= MAX_SLOTS || granted.held.len() >= LOOKED_AT {
+            if held.len() + granted.slots.len() >= MAX_SLOTS || without_room >= searches(self.view.nodes.len()) {
                 break;
             }
             let closed = paused(candidate.node)
@@ -178,6 +205,7 @@ impl<'a> Granting<'a> {
                 continue;
             };
             let full = closed.reason == Reason::WaitingForBudget;
+            without_room += usize::from(closed.reason == Reason::WaitingForCapacity);
             granted.behind |= full && out.may_be_back(candidate.node);
             granted.held.push((candidate.node.name.clone(), closed));
             if full && self.settings.per_failure_domain.is_none() {
@@ -341,19 +369,20 @@ impl Out {
     }
 }
 
-/// Whether the cluster could bear one more node to be away, for its upgrade to be undone.
-pub fn may_be_undone(
+/// What keeps one more node from being away, for its upgrade to be undone.
+pub fn keeps_from_undoing(
     view: &View,
     node: &Node,
     standing: Standing<'_>,
     settings: &Settings,
     ledger_as_of: Revision,
-) -> bool {
+) -> Option<Closed> {
     if node.control_plane {
-        return gates::control_plane(view, node, true).is_ok();
+        return gates::control_plane(view, node, true).err().map(|closed| *closed);
     }
     let out = Out::of(view, &[], settings, ledger_as_of);
-    gates::api_server(view).is_ok() && out.refuses(node, standing, settings).is_none()
+    let closed = gates::api_server(view).err().map(|closed| *closed);
+    closed.or_else(|| out.refuses(node, standing, settings))
 }
 
 /// The slots that are still needed. One is given back only on evidence: the attempt it was for is over, or the machine is

@@ -123,7 +123,7 @@ impl Turn<'_> {
     pub(super) fn arrived(&self, settings: &Settings) -> String {
         let aside = self.roster.standings().map(|(_, standing)| standing);
         let aside: BTreeSet<&str> = aside
-            .filter(|standing| standing.set_aside())
+            .filter(|standing| standing.set_aside() && !standing.lost_its_node())
             .map(Standing::node)
             .collect();
         let to = &settings.to;

@@ -111,17 +111,19 @@ impl Turn<'_> {
         if let Err(closed) = gates::custom(self.view, self.key, settings) {
             return self.held.push((NodeName::from(standing.node()), *closed));
         }
-        let room = self
-            .view
-            .nodes
-            .get(standing.node())
-            .is_some_and(|node| slots::may_be_undone(self.view, node, standing, settings, self.target.revision));
-        if !room && self.view.nodes_as_of < self.target.revision {
-            // It may be out of service already, which is not certain yet; no watch tells when it is.
-            self.wake(self.now + UNTIL_SEEN);
+        let Some(node) = self.view.nodes.get(standing.node()) else {
+            return;
+        };
+        let ledger_as_of = self.target.revision;
+        if let Some(closed) = slots::keeps_from_undoing(self.view, node, standing, settings, ledger_as_of) {
+            if self.view.nodes_as_of < ledger_as_of {
+                // It may be out of service already, which is not certain yet; no watch tells when it is.
+                self.wake(self.now + UNTIL_SEEN);
+            }
+            return self.held.push((node.name.clone(), closed));
         }
         // Another upgrade may be at work by now, with a ledger of its own.
-        if !room || self.lock().is_err() {
+        if self.lock().is_err() {
             return;
         }
         self.status.slots.push(Slot {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use afloat_api::clusterupgrade::Severity;
 use afloat_api::{ObjectRef, Reason};
-use jiff::SignedDuration;
 
 use super::{Look, accept_word, short_kind};
 use crate::capacity::{Room, workload_of};
@@ -123,11 +122,10 @@ impl Look<'_> {
             (_, more) => (format!("on {more} nodes"), format!("none of the {more} nodes")),
         };
         let message = format!(
-            "allows 0 disruptions: {} of {} pods must stay, {on}; {can} can {}be drained, the upgrade would wait there for {} and stop",
+            "allows 0 disruptions: {} of {} pods must stay, {on}; {can} can {}be drained, the upgrade would wait for that",
             budget.desired_healthy,
             budget.expected_pods,
             if nodes.len() == 1 { "never " } else { "ever " },
-            told(self.settings.drain.timeout),
         );
         let namespace = &budget.key.namespace;
         let workload = workload_of(self.view, first);
@@ -251,15 +249,5 @@ fn budget_ref(budget: &PodBudget) -> ObjectRef {
         namespace: Some(budget.key.namespace.to_string()),
         name: budget.key.name.to_string(),
         uid: Some(budget.uid.to_string()),
-    }
-}
-
-/// Minutes and seconds, as `30m` or `1m30s`.
-fn told(duration: SignedDuration) -> String {
-    let seconds = duration.as_secs();
-    match (seconds / 60, seconds % 60) {
-        (0, seconds) => format!("{seconds}s"),
-        (minutes, 0) => format!("{minutes}m"),
-        (minutes, seconds) => format!("{minutes}m{seconds}s"),
     }
 }

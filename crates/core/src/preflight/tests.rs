@@ -120,7 +120,7 @@ fn a_budget_that_can_never_be_met_names_the_command_that_frees_it() {
         told(|cluster| shop(cluster, ["worker-2", "worker-2"], 2)),
         [
             "error pdb/shop/checkout:BudgetBlocksDrain allows 0 disruptions: 2 of 2 pods must stay, both on worker-2; worker-2 \
-             can never be drained, the upgrade would wait there for 30m and stop; help: kubectl -n shop scale deploy/checkout \
+             can never be drained, the upgrade would wait for that; help: kubectl -n shop scale deploy/checkout \
              --replicas=3"
         ]
     );

@@ -161,7 +161,8 @@ pub(super) static FAULTY: &[Scenario] = &[
         SUCCEEDED,
         15 * MINUTE,
         |setup| {
-            frozen(setup, 5);
+            // Two on each worker: one may leave, and the drain has begun when the budget closes.
+            frozen(setup, 10);
             setup.upgrade(TO, |spec| {
                 spec.drain = Some(DrainOption {
                     on_timeout: Some(OnDrainTimeout::Defer),

@@ -87,30 +87,150 @@ fn a_pod_that_may_go_for_being_unhealthy_makes_no_room_for_the_healthy_ones() {
     let mut cluster = Cluster::new(1, 3, FROM);
     shop(&mut cluster, &["worker-1", "worker-2"], 0);
     cluster.pod(&Key::new("shop", "checkout-worker-1"), |pod| pod.ready = false);
+    let mut both = cluster.clone();
     let (table, key) = at_workers(cluster);
     assert_eq!(table.slot_nodes(&key), ["worker-1"], "what is not healthy may leave");
+    both.run("checkout-healthy", "worker-1", resources(100, GIB), |shape| {
+        shape.labels.insert("app".into(), "checkout".into());
+    });
+    let (table, key) = at_workers(both);
+    assert_eq!(table.slot_nodes(&key), ["worker-3"], "a healthy one beside it may not");
+}
+
+/// However many they are.
+#[test]
+fn workers_that_cannot_go_keep_no_other_from_going() {
+    // All but the last, by name.
+    let many: Vec<String> = (1..=13).map(|number| format!("worker-{number}")).collect();
+    let names: Vec<&str> = many
+        .iter()
+        .map(String::as_str)
+        .filter(|name| *name != "worker-9")
+        .collect();
+    let mut paused = Cluster::new(1, 13, FROM);
+    for name in &names {
+        paused.node(name, |node| node.pause = Some("a person looks at it".into()));
+    }
+    let (table, key) = at_workers(paused);
+    assert_eq!(table.slot_nodes(&key), ["worker-9"]);
+    let mut without_headroom = Cluster::new(1, 13, FROM);
+    shop(&mut without_headroom, &names, 0);
+    let (table, key) = at_workers(without_headroom);
+    assert_eq!(table.slot_nodes(&key), ["worker-9"]);
+}
+
+/// One that is named nowhere wakes nobody when its hold ends.
+#[test]
+fn a_worker_that_a_budget_holds_is_listed_before_fifty_that_a_person_holds() {
+    let mut cluster = Cluster::new(1, 60, FROM);
+    for number in 2..=60 {
+        let name = format!("worker-{number}");
+        cluster.node(&name, |node| node.pause = Some("a person looks at it".into()));
+    }
+    let (mut table, key) = at_workers(cluster);
+    assert_eq!(table.slot_nodes(&key), ["worker-1"]);
+    table.becomes("worker-1", NodeState::Succeeded, None);
+    table.settle();
+    table.now += jiff::SignedDuration::from_mins(10);
+    table.cluster.node("worker-9", |node| node.pause = None);
+    shop(&mut table.cluster, &["worker-9"], 0);
+    table.settle();
+    assert_eq!(table.slot_nodes(&key), Vec::<String>::new());
+    assert!(woken(&table, &key, &Changed::Budget(Key::new("shop", "checkout"))));
+    assert!(said(&table, &key).contains("pdb/shop/checkout"));
+}
+
+#[test]
+fn an_undoing_that_waits_for_a_part_says_so_and_is_woken_by_it() {
+    let (mut table, key) = table(3, 0, spec());
+    table.run(&key);
+    assert_eq!(table.phase(&key), Phase::Succeeded);
+    table
+        .cluster
+        .part("cp-1", Component::Scheduler, |pod| pod.ready = false);
+    table.wish("cp-2", Wish::Rollback);
+    table.settle();
+    assert_eq!(table.slot_nodes(&key), Vec::<String>::new());
+    let status = table.view().upgrades[&key].status.clone().unwrap();
+    let waits: Vec<&str> = status.waiting.iter().map(|wait| wait.wait.message.as_str()).collect();
+    assert_eq!(waits, ["scheduler of cp-1 is not Ready"]);
+    assert!(woken(&table, &key, &Changed::Pod(Some("cp-1".into()))));
+    table.cluster.part("cp-1", Component::Scheduler, |pod| pod.ready = true);
+    let decision = table.decide(&Subject::Upgrade(key.clone()));
+    table.carry_out(&decision);
+    assert_eq!(table.slot_nodes(&key), ["cp-2"]);
+    let status = table.view().upgrades[&key].status.clone().unwrap();
+    assert!(status.waiting.is_empty(), "{:?}", status.waiting);
+}
+
+/// Three control planes that carry workloads, as a small cluster's do.
+fn planes_with_workloads() -> Cluster {
+    let mut cluster = Cluster::new(3, 0, FROM);
+    for plane in ["cp-1", "cp-2", "cp-3"] {
+        cluster.node(plane, |node| node.taints.clear());
+    }
+    cluster
+}
+
+#[test]
+fn a_control_plane_with_workloads_is_held_by_its_budget_as_a_worker_is() {
+    let mut table = Table::new(planes_with_workloads().images(&[TO]));
+    let key = table.upgrade("edge-1", spec());
+    table.settle();
+    shop(&mut table.cluster, &["cp-1"], 0);
+    table.stage_all();
+    assert_eq!(table.slot_nodes(&key), Vec::<String>::new());
+    assert!(said(&table, &key).contains("pdb/shop/checkout"));
+    shop(&mut table.cluster, &["cp-1"], 1);
+    table.stage_all();
+    assert_eq!(table.slot_nodes(&key), ["cp-1"]);
+}
+
+#[test]
+fn k34_the_holder_of_the_virtual_address_does_not_overtake_one_that_its_budget_holds() {
+    let mut table = Table::new(planes_with_workloads().images(&[TO]).with_kube_vip("cp-3"));
+    let key = table.upgrade("edge-1", spec());
+    table.stage_all();
+    table.becomes("cp-1", NodeState::Succeeded, None);
+    shop(&mut table.cluster, &["cp-2"], 0);
+    table.stage_all();
+    assert_eq!(table.slot_nodes(&key), Vec::<String>::new());
+    shop(&mut table.cluster, &["cp-2"], 1);
+    assert_eq!(table.run(&key).concat(), ["cp-2", "cp-3"]);
 }
 
 #[test]
 fn a_control_plane_with_workloads_waits_for_room_as_a_worker_does() {
-    let full = |planes: &[&str]| {
-        let mut cluster = Cluster::new(3, 0, FROM);
-        for plane in planes {
-            cluster.node(plane, |node| node.taints.clear());
+    let fill = |cluster: &mut Cluster| {
+        for plane in ["cp-1", "cp-2", "cp-3"] {
             cluster.run(&format!("large-on-{plane}"), plane, resources(3000, GIB), |_| {});
         }
-        let mut table = Table::new(cluster.images(&[TO]));
-        let accept = vec!["rs/shop/checkout-7d9f:NoCapacity".to_owned()];
-        let key = table.upgrade("edge-1", spec());
-        table.settle();
-        let findings = table.view().upgrades[&key].status.clone().unwrap().preflight.unwrap();
-        let refused = findings.findings.iter().any(|finding| finding.reason == "NoCapacity");
-        table.edit(&key, |upgrade| upgrade.spec.accept = accept);
-        table.stage_all();
-        (refused, table.slot_nodes(&key))
     };
-    assert_eq!(full(&["cp-1", "cp-2", "cp-3"]), (true, vec!["cp-1".to_owned()]));
-    assert_eq!(full(&["cp-2"]), (false, vec!["cp-1".to_owned()]));
+    let accept = "rs/shop/checkout-7d9f:NoCapacity";
+    let mut refused = planes_with_workloads();
+    fill(&mut refused);
+    let mut table = Table::new(refused.images(&[TO]));
+    let key = table.upgrade("edge-1", spec());
+    table.settle();
+    let findings = table.view().upgrades[&key].status.clone().unwrap().preflight.unwrap();
+    let found = |finding: &afloat_api::clusterupgrade::Finding| finding.reason == "NoCapacity";
+    assert!(findings.findings.iter().any(found));
+    // The room goes after the preflight has looked.
+    let mut table = Table::new(planes_with_workloads().images(&[TO]));
+    let key = table.upgrade("edge-1", spec());
+    table.settle();
+    assert_eq!(table.phase(&key), Phase::Prepare);
+    fill(&mut table.cluster);
+    table.stage_all();
+    assert_eq!(table.slot_nodes(&key), Vec::<String>::new());
+    let why = said(&table, &key);
+    assert!(
+        why.contains(&format!("afloat upgrade --to {TO} --accept {accept}")),
+        "{why}"
+    );
+    table.edit(&key, |upgrade| upgrade.spec.accept = vec![accept.to_owned()]);
+    table.stage_all();
+    assert_eq!(table.slot_nodes(&key), ["cp-1"]);
 }
 
 #[test]
