@@ -29,11 +29,21 @@ pub fn is_removed(argument: &str, version: &str) -> bool {
     REMOVED.iter().any(|(since, flag)| *flag == name && minor >= *since)
 }
 
+/// As systemd reads its environment files.
+fn is_comment(line: &str) -> bool {
+    line.trim_start().starts_with(['#', ';'])
+}
+
+/// What the lines of an environment file say, in pieces.
+fn words(file: &str) -> impl DoubleEndedIterator<Item = &str> {
+    let lines = file.lines().filter(|line| !is_comment(line));
+    lines.flat_map(|line| line.split(|c: char| c.is_whitespace() || c == '"' || c == '\''))
+}
+
 /// The arguments in an environment file of the kubelet (`NAME="--a=b --c"`) that its new version no longer knows.
 pub fn removed_in(file: &str, version: &str) -> Vec<String> {
-    let words = file.split(|c: char| c.is_whitespace() || c == '"' || c == '\'');
     let mut removed = Vec::new();
-    for word in words {
+    for word in words(file) {
         let flag = word.find("--").and_then(|start| word.get(start..)).unwrap_or_default();
         if is_removed(flag, version) {
             removed.push(flag.split('=').next().unwrap_or_default().to_owned());
@@ -44,8 +54,7 @@ pub fn removed_in(file: &str, version: &str) -> Vec<String> {
 
 /// What an environment file of the kubelet says of a flag that is true or false; the last word counts, as it does for the kubelet.
 pub fn switch(file: &str, name: &str) -> Option<bool> {
-    let words = file.split(|c: char| c.is_whitespace() || c == '"' || c == '\'');
-    let mut values = words.filter_map(|word| {
+    let mut values = words(file).filter_map(|word| {
         let rest = word.get(word.find("--")?..)?.strip_prefix("--")?.strip_prefix(name)?;
         match rest.strip_prefix('=') {
             None => rest.is_empty().then_some(true),
@@ -61,7 +70,7 @@ pub fn switch(file: &str, name: &str) -> Option<bool> {
 pub fn migrate(file: &str, version: &str) -> String {
     let mut lines = Vec::new();
     for line in file.lines() {
-        let Some((name, quoted)) = line.split_once('=') else {
+        let Some((name, quoted)) = line.split_once('=').filter(|_| !is_comment(line)) else {
             lines.push(line.to_owned());
             continue;
         };
@@ -86,6 +95,8 @@ mod tests {
             ("A='--fail-swap-on=true --fail-swap-on=0'\n", Some(false)),
             ("A=--fail-swap-on-never=false\n", None),
             ("A=--v=4\n", None),
+            ("A=--fail-swap-on=false\n# A=--fail-swap-on=true\n", Some(false)),
+            ("  ; A=--fail-swap-on=false\n", None),
         ] {
             assert_eq!(switch(file, "fail-swap-on"), expected, "{file}");
         }
@@ -99,6 +110,12 @@ mod tests {
         assert_eq!(migrate(FILE, "v1.35.4"), "KUBELET_KUBEADM_ARGS=\"--v=2\"\n");
         assert_eq!(removed_in(FILE, "v1.36.3"), ["--pod-infra-container-image"]);
         assert!(removed_in("KUBELET_EXTRA_ARGS=--v=4\n", "v1.36.3").is_empty());
+        let comments = "# A=\"--pod-infra-container-image=pause:3.10 --v=2\"\n\t;--container-runtime=remote\n";
+        assert!(removed_in(comments, "v1.36.3").is_empty());
+        assert_eq!(
+            migrate(&format!("{comments}{FILE}"), "v1.35.4"),
+            format!("{comments}KUBELET_KUBEADM_ARGS=\"--v=2\"\n")
+        );
         let person = "KUBELET_EXTRA_ARGS=--pod-infra-container-image=mine\n";
         assert_eq!(removed_in(person, "v1.35.4"), ["--pod-infra-container-image"]);
     }
