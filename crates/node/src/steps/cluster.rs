@@ -154,13 +154,14 @@ fn back(kept: &Kept, live: &[Value]) -> Back {
     for object in live {
         let name = name_of(object);
         let last = kept.written.get(&name).map(String::as_str);
-        if remembers(object) && written(object) == last {
+        // Nothing of kubeadm's is left on what a person has made anew.
+        if remembers(object) && written(object) <= last {
             continue;
         }
         match kept_as(&name) {
             None => back.removed.push(name),
             Some(item) if *item == bare(object) => {}
-            Some(item) => back.replaced.push(with_replicas_of(object, item)),
+            Some(item) => back.replaced.push(as_others_have(object, item)),
         }
     }
     let order = |item: &Value| ADD_ONS.iter().position(|name| *name == name_of(item));
@@ -168,9 +169,16 @@ fn back(kept: &Kept, live: &[Value]) -> Back {
     back
 }
 
-/// kubeadm leaves it to others how many there are, and so does this.
-fn with_replicas_of(live: &Value, kept: &Value) -> Value {
+/// kubeadm leaves it to others how many there are, who owns an object and who waits for its end, and so does this.
+fn as_others_have(live: &Value, kept: &Value) -> Value {
     let mut item = kept.clone();
+    for field in ["ownerReferences", "finalizers"] {
+        if let Some(value) = live.get("metadata").and_then(|metadata| metadata.get(field))
+            && let Some(metadata) = item.get_mut("metadata").and_then(Value::as_object_mut)
+        {
+            metadata.insert(field.to_owned(), value.clone());
+        }
+    }
     if let (Some(count), Some(place)) = (live.pointer("/spec/replicas"), item.pointer_mut("/spec/replicas")) {
         *place = count.clone();
     }
@@ -259,6 +267,24 @@ mod tests {
         managers[1]["manager"] = json!("kubectl-edit");
         let live = object("DaemonSet", "kube-proxy", "mine", &managers);
         assert_eq!(back(&kept(), &[live]), Back::default());
+    }
+
+    #[test]
+    fn p42_what_a_person_made_anew_stays_though_kubeadm_had_written_to_it_before() {
+        let live = object("DaemonSet", "kube-proxy", "mine", &by("kubectl-replace", NOW));
+        assert_eq!(back(&kept(), &[live]), Back::default());
+    }
+
+    #[test]
+    fn who_owns_an_object_and_who_waits_for_its_end_is_left_to_the_live_one() {
+        let mut live = object("DaemonSet", "kube-proxy", "new", &by(KUBEADM, NOW));
+        let (owners, finalizers) = (json!([{"kind": "Addon", "name": "mine"}]), json!(["example.com/waits"]));
+        live["metadata"]["ownerReferences"] = owners.clone();
+        live["metadata"]["finalizers"] = finalizers.clone();
+        let back = back(&kept(), &[live]);
+        assert_eq!(back.replaced[0]["metadata"]["ownerReferences"], owners);
+        assert_eq!(back.replaced[0]["metadata"]["finalizers"], finalizers);
+        assert_eq!(back.replaced[0]["spec"]["image"], "old");
     }
 
     #[test]
