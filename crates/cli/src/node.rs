@@ -126,7 +126,9 @@ fn print_status(output: StatusOutput) -> Result<ExitCode, Problem> {
         (StatusOutput::Text, Some(found)) => {
             let (width, _) = terminal::size();
             let width = if terminal::stdout_is_terminal() { width } else { 400 };
-            terminal::print(&text(&found, Timestamp::now(), width, terminal::colour()));
+            // By the clock that the journal was written by.
+            let now = host.now().unwrap_or_else(|_| Timestamp::now());
+            terminal::print(&text(&found, now, width, terminal::colour()));
         }
         (StatusOutput::Json, found) => {
             let json = serde_json::to_string_pretty(&found);

@@ -23,7 +23,7 @@ const RETRIES_UNASKED: u32 = 30;
 /// Between two tries where no step container decides it.
 const BETWEEN_TRIES: Duration = Duration::from_secs(5);
 /// How often a node that stands aside looks at whom it forwards to while nothing else happens.
-const ASIDE: Duration = Duration::from_secs(10);
+const ASIDE: Duration = Duration::from_secs(2);
 
 /// When the engine wants to be called again.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -175,7 +175,7 @@ impl Engine {
         Ok(self.load(host)?.map(|journal| &*journal))
     }
 
-    /// Carries on by one instruction.
+    /// Carries on by one instruction. `now` goes on evenly for as long as the machine runs; only a boot may find another clock.
     pub fn advance(&mut self, host: &mut dyn Host, now: Timestamp) -> Result<Next, EngineError> {
         let Some(journal) = self.load(host)? else {
             return Ok(Next::Idle);
@@ -188,8 +188,17 @@ impl Engine {
             return Ok(Next::Idle);
         }
         note_boot(host, journal, now)?;
-        if aside {
-            stand_aside::stay_aside(host, &journal.plan)?;
+        let stays = if aside {
+            stand_aside::stay_aside(host, &journal.plan)
+        } else {
+            Ok(())
+        };
+        match stays {
+            // Nobody has taken the node away: what is sent here is served, or the step waits.
+            Err(error) if journal.armed.is_none() && undoing.is_none() => return Err(error.into()),
+            Err(HostError::Crashed) => return Err(HostError::Crashed.into()),
+            // One that is away comes back all the same, or is put back: a kernel without address translation must not keep it from that.
+            Err(_) | Ok(()) => {}
         }
         if undoing.is_none() && time_is_up(journal, now) {
             return dead_man(host, journal, now);
@@ -198,7 +207,8 @@ impl Engine {
             let step = step.clone();
             return carry_on(host, journal, &step, now);
         }
-        let until_deadline = journal.undo_at().map(|at| until(at, now)).filter(|_| undoing.is_none());
+        let until_deadline = journal.undo_at().filter(|_| undoing.is_none());
+        let until_deadline = until_deadline.map(|at| until(at, now));
         let next = [until_deadline, aside.then_some(ASIDE)].into_iter().flatten().min();
         Ok(next.map_or(Next::Idle, |after| Next::Again { after, waiting: None }))
     }
@@ -237,7 +247,13 @@ fn note_boot(host: &mut dyn Host, journal: &mut Journal, now: Timestamp) -> Resu
     if journal.running().is_none() && journal.armed.is_none() {
         return Ok(());
     }
-    let id = host.boot()?;
+    let id = match host.boot() {
+        Ok(id) => Some(id),
+        Err(HostError::Crashed) => return Err(HostError::Crashed.into()),
+        // What cannot be told from the boot before is no other one; it is asked for again with the next instruction.
+        Err(_) => journal.boot.clone(),
+    };
+    let Some(id) = id else { return Ok(()) };
     if journal.boot.as_ref() == Some(&id) {
         return Ok(());
     }

@@ -149,12 +149,12 @@ pub struct Context<'a> {
 }
 
 impl Instruction {
-    /// Whether it changes anything outside Afloat's own folder, so that its intent must be known before.
+    /// Whether it changes anything outside Afloat's own folder, so that its intent must be known before, or takes long enough that people
+    /// want to know what goes on.
     pub fn has_intent(&self) -> bool {
         !matches!(
             self,
             Self::CheckMachine
-                | Self::CheckStaged
                 | Self::CheckEtcd
                 | Self::Keep(_)
                 | Self::MigrateRuntimeConfig

@@ -2,7 +2,7 @@
 //! kept to undo it. Lines are only ever added, each with a checksum and synced; a last line that a power loss tore is
 //! dropped. What follows from the lines is worked out here; what to do next is the engine's to say.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use afloat_api::node::{NodePlan, NotAPlan, StepReport, exit, steps};
 use jiff::{SignedDuration, Timestamp};
@@ -65,6 +65,19 @@ pub enum Entry {
     Booted { id: String, at: Timestamp },
 }
 
+impl Entry {
+    /// When it was written, where it says so.
+    fn at(&self) -> Option<Timestamp> {
+        match self {
+            Self::Begun { at, .. } | Self::Intent { at, .. } | Self::Alive { at } | Self::Booted { at, .. } => {
+                Some(*at)
+            }
+            Self::Seen { at, .. } => *at,
+            Self::Opened { .. } | Self::Done { .. } | Self::Tried { .. } | Self::Ended { .. } => None,
+        }
+    }
+}
+
 /// A file as it was before the attempt.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -124,13 +137,18 @@ pub struct Journal {
     pub steps: BTreeMap<String, StepState>,
     pub kept: Vec<Kept>,
     pub facts: BTreeMap<String, String>,
+    /// Everything that was about to be carried out, now or before.
+    pub intended: BTreeSet<String>,
     /// Since when the node may be away by our doing.
     pub armed: Option<Timestamp>,
     /// The boot that the machine runs since, as far as was written.
     pub boot: Option<String>,
-    /// When it was found booted while the node was away, and how often since the node was last seen alive.
+    /// When it was found booted while a step ran or the node was away, and how often since the node was last seen alive, its time began, or
+    /// its undoing.
     booted: Option<Timestamp>,
     boots: u32,
+    /// When the last line was written that says so.
+    latest: Option<Timestamp>,
     /// Length of the file when it was read.
     pub length: u64,
 }
@@ -196,10 +214,12 @@ impl Journal {
             steps: BTreeMap::new(),
             kept: Vec::new(),
             facts: BTreeMap::new(),
+            intended: BTreeSet::new(),
             armed: None,
             boot: None,
             booted: None,
             boots: 0,
+            latest: None,
             length,
         }
     }
@@ -269,21 +289,12 @@ impl Journal {
     }
 
     fn take(&mut self, entry: &Entry) {
+        if let Some(at) = entry.at() {
+            self.set_clock(at);
+        }
         match entry {
             Entry::Opened { .. } => {}
-            Entry::Begun { step, at, unasked } => {
-                let state = self.steps.entry(step.clone()).or_default();
-                state.begun += 1;
-                // An undoing that did not help begins anew: whatever stood in its way may be another thing now.
-                if step == steps::ROLLBACK && matches!(state.ended, Some((exit::FAILED, _))) {
-                    state.done = 0;
-                }
-                (state.ended, state.intent) = (None, None);
-                state.unasked.clone_from(unasked);
-                if step == steps::COME_BACK {
-                    self.armed.get_or_insert(*at);
-                }
-            }
+            Entry::Begun { step, at, unasked } => self.take_begun(step, *at, unasked.as_ref()),
             Entry::Intent {
                 step,
                 what,
@@ -294,8 +305,9 @@ impl Journal {
                 let state = self.steps.entry(step.clone()).or_default();
                 state.intent = Some((what.clone(), *at));
                 state.disrupted |= disrupts;
+                self.intended.insert(what.clone());
                 if *disrupts {
-                    self.armed.get_or_insert(*at);
+                    self.arm(*at);
                 }
             }
             Entry::Done {
@@ -341,12 +353,55 @@ impl Journal {
         }
     }
 
+    fn take_begun(&mut self, step: &str, at: Timestamp, unasked: Option<&String>) {
+        let state = self.steps.entry(step.to_owned()).or_default();
+        state.begun += 1;
+        // An undoing that did not help begins anew: whatever stood in its way may be another thing now.
+        if step == steps::ROLLBACK && matches!(state.ended, Some((exit::FAILED, _))) {
+            state.done = 0;
+        }
+        (state.ended, state.intent) = (None, None);
+        state.unasked = unasked.cloned();
+        if step == steps::COME_BACK {
+            self.arm(at);
+        }
+        // What it waits for is given time of its own, however often the machine was started on the way forward.
+        if step == steps::ROLLBACK {
+            (self.booted, self.boots) = (None, 0);
+        }
+    }
+
+    /// From here on the node may be away. Boots of before have kept nobody from coming back.
+    fn arm(&mut self, at: Timestamp) {
+        if self.armed.is_none() {
+            self.armed = Some(at);
+            (self.booted, self.boots) = (None, 0);
+        }
+    }
+
     fn take_boot(&mut self, id: &str, at: Timestamp) {
-        if self.boot.is_some() && self.armed.is_some() && self.boots < BOOTS_WAITED_FOR {
+        // An undoing waits for much before it takes the node away, and a step that runs for things that begin with the boot.
+        let waits = self.armed.is_some() || self.running().is_some();
+        let another = self.boot.as_deref().is_some_and(|boot| boot != id);
+        if another && waits && self.boots < BOOTS_WAITED_FOR {
             self.boots += 1;
             self.booted = Some(at);
         }
         self.boot = Some(id.to_owned());
+    }
+
+    /// Lines are written in the order of time. What was written before and is later than this was written in a boot whose clock was ahead:
+    /// it counts from here, else what was to happen by then would be put off for as long.
+    fn set_clock(&mut self, now: Timestamp) {
+        if self.latest.is_some_and(|latest| latest > now) {
+            let steps = self.steps.values_mut();
+            let steps = steps.flat_map(|state| [state.intent.as_mut().map(|(_, at)| at), state.open_since.as_mut()]);
+            let moments = [self.armed.as_mut(), self.booted.as_mut()].into_iter().chain(steps);
+            for moment in moments.flatten() {
+                *moment = now.min(*moment);
+            }
+        }
+        self.latest = Some(now);
     }
 
     /// The node is well, or out of our hands: neither its time nor its boots count any more.

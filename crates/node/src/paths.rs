@@ -24,6 +24,8 @@ pub const BROUGHT: &str = "/bundle";
 pub const RENDER: &str = "/var/lib/afloat/render";
 /// Held by whoever carries on: the engine of the host, or a step container before there is one.
 pub const LOCK: &str = "/var/lib/afloat/lock";
+/// What the time of the journal goes by since the machine was started; gone when it is started again.
+pub const CLOCK: &str = "/run/afloat/clock";
 /// Where the other etcd members are, for when this one cannot say.
 pub const ETCD_MEMBERS: &str = "/var/lib/afloat/etcd-members";
 pub const PROGRAM: &str = "/var/lib/afloat/bin/afloat";

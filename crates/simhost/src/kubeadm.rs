@@ -180,7 +180,8 @@ impl SimHost {
     /// Whether programs here reach an API server.
     pub(super) fn reaches_api(&self) -> Result<(), String> {
         let alone = self.machine.is_control_plane() && self.member.peers.is_empty();
-        if self.api_server_ready() || (!alone && self.shared.get().api_reachable) {
+        let answers = self.api_server_ready() || (!alone && self.shared.get().api_reachable);
+        if answers && !self.faults.endpoint_away {
             Ok(())
         } else {
             Err("the connection to the server was refused - did you specify the right host or port?".to_owned())

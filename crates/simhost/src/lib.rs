@@ -57,8 +57,14 @@ pub struct Faults {
     pub kubeadm_failures: u32,
     /// Parts (by name and version) that start and never become ready.
     pub broken_parts: BTreeSet<(String, String)>,
+    /// Parts that take so many seconds from their start until they answer.
+    pub slow_parts: BTreeMap<String, u32>,
     /// Kubelet versions that do not stay up.
     pub broken_kubelets: BTreeSet<String>,
+    /// The address in `admin.conf` leads nowhere.
+    pub endpoint_away: bool,
+    /// What tells one boot from another cannot be read so many times.
+    pub boot_failures: u32,
     /// There is no netfilter.
     pub no_netfilter: bool,
     /// Versions of containerd that do not stay up.

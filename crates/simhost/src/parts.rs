@@ -190,11 +190,12 @@ impl SimHost {
                 let server = shared.api_servers.entry(self.machine.name.clone()).or_default();
                 version.unwrap_or_default().clone_into(server);
             }
+            let slow = self.faults.slow_parts.get(name).copied().map(i64::from);
             let part = Part {
                 version: Arc::from(version.unwrap_or_default()),
                 manifest: manifest.to_owned(),
                 started: now,
-                ready: now + warm_up(name),
+                ready: now + slow.map_or_else(|| warm_up(name), seconds),
                 ends: None,
             };
             self.parts.insert(name, part);

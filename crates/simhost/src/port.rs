@@ -174,6 +174,10 @@ impl Host for SimHost {
     }
 
     fn boot(&mut self) -> Answer<String> {
+        if self.faults.boot_failures > 0 && !self.down {
+            self.faults.boot_failures -= 1;
+            return Err(refused("read", "boot_id", "input/output error"));
+        }
         self.ask(|host| host.boots.to_string())
     }
 

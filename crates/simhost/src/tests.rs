@@ -253,7 +253,8 @@ impl Attempt {
     pub fn quiet(&mut self) {
         for _ in 0..2_000 {
             match self.turn() {
-                Next::Again { after, .. } if after < Duration::from_secs(10) => {
+                // One that has work says what it waits for, or looks again at once; after a crash it is back within a second.
+                Next::Again { after, waiting } if waiting.is_some() || after <= Duration::from_secs(1) => {
                     self.pass(after.max(Duration::from_millis(100)));
                 }
                 _ => return self.pass(Duration::from_secs(30)),

@@ -3,13 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal as Number, kill_process};
 
 use crate::host::{Answer, HostError, Signal};
-use crate::real::programs;
 use crate::real::units::refused;
+use crate::real::{files, programs};
 
 const LIMIT: Duration = Duration::from_secs(30);
 /// Where the kubelet's containers are.
@@ -58,13 +59,14 @@ impl Process {
 }
 
 /// What tells this boot from all others.
-pub fn boot() -> Option<String> {
-    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-    Some(boot.trim().to_owned())
+pub fn boot() -> Answer<String> {
+    let path = Path::new("/proc/sys/kernel/random/boot_id");
+    let boot = fs::read_to_string(path).map_err(files::failed("read", path))?;
+    Ok(boot.trim().to_owned())
 }
 
 fn known(words: &str) -> Option<Process> {
-    let process = Process::from_words(words, &boot()?)?;
+    let process = Process::from_words(words, &boot().ok()?)?;
     process.is_there().then_some(process)
 }
 
@@ -103,7 +105,7 @@ impl Containers {
 
     pub fn process(&mut self, container: &str) -> Answer<Option<String>> {
         let process = self.processes(container)?.first().copied();
-        Ok(process.zip(boot()).map(|(process, boot)| process.to_words(&boot)))
+        Ok(process.zip(boot().ok()).map(|(process, boot)| process.to_words(&boot)))
     }
 
     pub fn signal(&mut self, container: &str, signal: Signal) -> Answer<()> {

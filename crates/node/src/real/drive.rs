@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use afloat_api::Reason;
 use afloat_api::node::{NodePlan, StepOutcome, StepReport, exit, steps};
-use jiff::Timestamp;
 
 use crate::engine::{Engine, EngineError, Followed, Next, doing};
 use crate::host::{Host as _, UnitOrder};
@@ -61,7 +60,8 @@ fn follow(
         if asked.is_none_or(|at: Instant| at.elapsed() >= ASK_AGAIN) {
             let _turn = host.turn()?;
             if asked.is_none() {
-                engine.begin(host, plan, step, Timestamp::now())?;
+                let now = host.now()?;
+                engine.begin(host, plan, step, now)?;
             } else if has_unit(host)? {
                 host.order(paths::UNIT, UnitOrder::Start)?;
             }
@@ -83,7 +83,8 @@ fn follow(
         }
         if is_ours(host, step)? {
             let _turn = host.turn()?;
-            if let Next::Again { after, .. } = engine.advance(host, Timestamp::now())? {
+            let now = host.now()?;
+            if let Next::Again { after, .. } = engine.advance(host, now)? {
                 thread::sleep(after.min(LOOK));
                 continue;
             }
@@ -130,7 +131,8 @@ pub fn engine(host: &mut RealHost, tell: &mut dyn FnMut(&str)) -> Result<(), Eng
                 }
                 _ => {}
             }
-            engine.advance(host, Timestamp::now())?
+            let now = host.now()?;
+            engine.advance(host, now)?
         };
         match next {
             Next::Idle => return Ok(()),

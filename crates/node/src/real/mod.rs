@@ -1,6 +1,7 @@
 //! The port to a real machine: files, systemd, containerd, netfilter and the health of the parts, with nothing but what every
 //! kubeadm host has. It must run in the machine's own mount namespace (`enter` goes there from a container) and as root.
 
+mod clock;
 mod containers;
 pub mod drive;
 mod endpoints;
@@ -21,6 +22,8 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
 
 use crate::digest::Digest;
 use crate::host::{
@@ -95,6 +98,11 @@ impl RealHost {
                 Err(error) => return Err(files::failed("lock", &path)(error.into())),
             }
         }
+    }
+
+    /// The time of the journal: it goes on evenly for as long as the machine runs.
+    pub fn now(&self) -> Answer<Timestamp> {
+        clock::now(&self.at(paths::CLOCK))
     }
 
     /// Where a path of the machine is to be found from here.
@@ -180,7 +188,7 @@ impl Host for RealHost {
     }
 
     fn boot(&mut self) -> Answer<String> {
-        Ok(containers::boot().unwrap_or_default())
+        containers::boot()
     }
 
     fn unit(&mut self, unit: &str) -> Answer<UnitState> {

@@ -109,6 +109,12 @@ impl Call {
     }
 }
 
+/// Whether kubeadm may have written to the cluster from this node: without that there is nothing to put back there, and no need of it.
+pub fn wrote_to_cluster(journal: &Journal) -> bool {
+    let calls = [Call::Whole, Call::WithoutEtcd, Call::Rest];
+    calls.iter().any(|call| journal.intended.contains(&call.what()))
+}
+
 /// Runs it.
 pub fn call(c: &mut Context<'_>, call: Call) -> Answer<Ran> {
     let machine = Machine::look(c.host)?;

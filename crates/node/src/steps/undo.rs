@@ -60,7 +60,7 @@ pub fn program(journal: &Journal) -> Vec<Instruction> {
     if kubernetes || runtime {
         program.push(Instruction::Gate(Gate::Node));
     }
-    if journal.facts.contains_key("cluster") {
+    if journal.facts.contains_key("cluster") && kubeadm::wrote_to_cluster(journal) {
         program.push(Instruction::RestoreCluster);
     }
     if forwarded {

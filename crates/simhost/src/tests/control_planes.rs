@@ -274,6 +274,43 @@ fn what_is_forwarded_goes_to_peers_that_serve() {
 }
 
 #[test]
+fn rule_11_a_peer_that_dies_while_nothing_else_happens_is_left_out_within_seconds() {
+    let mut attempt = Attempt::new(OTHER);
+    for step in [steps::STAGE, steps::STAND_ASIDE] {
+        assert_eq!(attempt.step(step).0, exit::DONE);
+    }
+    attempt.quiet();
+    let journal = attempt.journal();
+    let Next::Again { after, .. } = attempt.turn() else {
+        panic!("nobody looks any more");
+    };
+    assert!(after <= Duration::from_secs(3), "{after:?}");
+    attempt.host.silent_peers = ["10.0.0.2".to_owned()].into();
+    attempt.pass(after);
+    attempt.turn();
+    assert_eq!(attempt.host.forwarding_to(), Some(&["10.0.0.3".to_owned()][..]));
+    assert_eq!(attempt.journal(), journal, "a look is not written down");
+}
+
+#[test]
+fn after_a_boot_it_is_forwarded_at_once_and_then_only_to_those_that_serve() {
+    let mut attempt = Attempt::new(OTHER);
+    for step in [steps::STAGE, steps::STAND_ASIDE] {
+        assert_eq!(attempt.step(step).0, exit::DONE);
+    }
+    attempt.host.silent_peers = ["10.0.0.2".to_owned()].into();
+    attempt.host.reboot();
+    attempt.engine = Engine::default();
+    assert_eq!(attempt.host.forwarding_to(), None);
+    // A peer without power takes seconds to be known as such.
+    attempt.turn();
+    let both = ["10.0.0.2", "10.0.0.3"].map(str::to_owned);
+    assert_eq!(attempt.host.forwarding_to(), Some(&both[..]));
+    attempt.turn();
+    assert_eq!(attempt.host.forwarding_to(), Some(&both[1..]));
+}
+
+#[test]
 fn a_control_plane_that_is_undone_stands_aside_also_when_it_hears_nobody() {
     let mut attempt = Attempt::new(OTHER);
     assert_eq!(attempt.upgrade().0, exit::DONE);

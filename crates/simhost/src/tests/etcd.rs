@@ -3,6 +3,7 @@
 
 use super::super::{Own, etcd_tag};
 use super::crashes::at_every_operation;
+use super::undoing::off_at;
 use super::*;
 use afloat_node::host::{Signal, UnitOrder};
 
@@ -348,4 +349,88 @@ fn k2_a_member_that_was_well_and_is_only_stopped_stays_at_its_new_version() {
         assert_eq!(attempt.host.member.own, Some(Own::first()), "{case:?}");
         assert_eq!(attempt.text(DATABASE).as_deref(), Some("member 1\n"), "{case:?}");
     }
+}
+
+const OUTAGE: Duration = Duration::from_hours(1);
+/// The upgrade has waited for the others too.
+const WAITS: &str = "\"step\":\"rollback\",\"number\":2,\"what\":\"waits until etcd can go on";
+
+/// A node that was upgraded over a minor version of etcd, whose etcd takes a while to start from now on, and that is to be undone.
+fn undone_with_a_slow_etcd(case: Case) -> Attempt {
+    let mut attempt = Attempt::new(case);
+    let tag = new_tag(&attempt);
+    attempt.host.faults.moving_etcds.insert(tag);
+    assert_eq!(attempt.upgrade().0, exit::DONE, "{case:?}");
+    attempt.host.faults.slow_parts.insert("etcd".to_owned(), 25);
+    let now = attempt.host.now();
+    let (host, plan) = (&mut attempt.host, &attempt.plan);
+    attempt.engine.begin_rollback(host, plan, now).unwrap();
+    attempt
+}
+
+/// Before anything is undone nothing is armed, and the time without power counts as little as later on.
+#[test]
+fn k2_a_member_that_only_starts_after_a_long_time_without_power_is_not_taken_for_a_broken_one() {
+    let single = Case { peers: 0, ..OVER_MINOR };
+    for case in [OVER_MINOR, OTHER_OVER_MINOR, single] {
+        let mut attempt = undone_with_a_slow_etcd(case);
+        // It is starting when the undoing first looks at it, and again after the outage.
+        attempt.host.reboot();
+        attempt.engine = Engine::default();
+        off_at(&mut attempt, "looks at this node's etcd member", OUTAGE);
+        put_back(&mut attempt, case);
+        assert_eq!(etcd_runs_at(&attempt), "3.6.4-0", "{case:?}\n{}", attempt.journal());
+        assert_eq!(attempt.host.member.own, Some(Own::first()), "{case:?}");
+        assert_eq!(attempt.text(DATABASE).as_deref(), Some("member 1\n"), "{case:?}");
+    }
+}
+
+/// A member that is away gets its time anew when this machine was off, as does this node's own.
+#[test]
+fn rule_2_a_member_that_is_away_is_waited_for_after_a_long_time_without_power_as_before_it() {
+    for up_by_then in [true, false] {
+        let mut attempt = undone_with_a_slow_etcd(OTHER_OVER_MINOR);
+        attempt.host.member.peers[1].healthy = false;
+        off_at(&mut attempt, WAITS, OUTAGE);
+        if up_by_then {
+            attempt.pass(Duration::from_secs(40));
+        }
+        for _ in 0..120 {
+            attempt.turn();
+            attempt.pass(Duration::from_millis(500));
+        }
+        attempt.host.member.peers[1].healthy = true;
+        put_back(&mut attempt, OTHER_OVER_MINOR);
+        assert!(!attempt.journal().contains("RollbackFailed"), "{}", attempt.journal());
+        assert_eq!(attempt.host.member.own, Some(Own::first()));
+    }
+}
+
+/// What the way forward has used up of it is not missed on the way back.
+#[test]
+fn an_undoing_waits_after_boots_however_often_the_machine_was_started_before() {
+    let mut attempt = Attempt::new(OVER_MINOR);
+    let tag = new_tag(&attempt);
+    attempt.host.faults.moving_etcds.insert(tag);
+    for step in [steps::STAGE, steps::STAND_ASIDE, steps::CONTAINERD, steps::CNI] {
+        attempt.step_patiently(step);
+    }
+    let now = attempt.host.now();
+    let (host, plan) = (&mut attempt.host, &attempt.plan);
+    attempt.engine.begin(host, plan, steps::KUBEADM, now).unwrap();
+    attempt.until("lets kubeadm finish the upgrade");
+    for _ in 0..4 {
+        attempt.host.reboot();
+        attempt.engine = Engine::default();
+        attempt.turn();
+    }
+    attempt.host.faults.slow_parts.insert("etcd".to_owned(), 25);
+    let now = attempt.host.now();
+    let (host, plan) = (&mut attempt.host, &attempt.plan);
+    attempt.engine.begin_rollback(host, plan, now).unwrap();
+    attempt.host.reboot();
+    attempt.engine = Engine::default();
+    off_at(&mut attempt, "looks at this node's etcd member", OUTAGE);
+    put_back(&mut attempt, OVER_MINOR);
+    assert_eq!(etcd_runs_at(&attempt), "3.6.4-0", "{}", attempt.journal());
 }

@@ -15,6 +15,9 @@ fn p25_every_role_arrives_at_the_target_both_ways() {
         };
         assert_eq!(method(&mut attempt), expected, "{case:?}");
         attempt.assert_at_target(case);
+        // It takes seconds on a real machine: whoever looks is told what they are spent on.
+        let compares = "\"what\":\"compares what was brought with what was promised\"";
+        assert_eq!(attempt.journal().matches(compares).count(), 1, "{case:?}");
     }
 }
 

@@ -46,6 +46,53 @@ fn p42_add_ons_that_kubeadm_did_not_touch_are_not_put_back() {
     assert_eq!(shared.kubernetes_version, FIRST.from);
 }
 
+/// Takes a node as far as the journal says this of its `kubeadm`, with nothing in the cluster reachable from then on.
+fn cut_off_at(case: Case, said: &str) -> Attempt {
+    let mut attempt = Attempt::new(case);
+    for step in [steps::STAGE, steps::STAND_ASIDE, steps::CONTAINERD, steps::CNI] {
+        attempt.step_patiently(step);
+    }
+    let now = attempt.host.now();
+    let (host, plan) = (&mut attempt.host, &attempt.plan);
+    attempt.engine.begin(host, plan, steps::KUBEADM, now).unwrap();
+    attempt.until(said);
+    attempt.host.faults.endpoint_away = true;
+    attempt
+}
+
+#[test]
+fn k2_a_node_from_which_kubeadm_has_not_written_to_the_cluster_is_undone_without_it() {
+    for (case, said) in [
+        (FIRST, "starts the kubelet"),
+        (OTHER, "starts the kubelet"),
+        (SINGLE, "renews certificates"),
+        (FIRST_SLOW, "remembers the API server's process"),
+    ] {
+        let mut attempt = cut_off_at(case, said);
+        assert!(attempt.journal().contains("[\"cluster\",\"kept\"]"), "{case:?}");
+        put_back(&mut attempt, case);
+    }
+}
+
+#[test]
+fn k2_what_kubeadm_may_have_written_to_the_cluster_is_not_taken_for_put_back_without_it() {
+    for (case, said) in [
+        (SINGLE, "lets kubeadm finish the upgrade"),
+        (FIRST_SLOW, "runs kubeadm upgrade without etcd"),
+    ] {
+        let mut attempt = cut_off_at(case, said);
+        let ended = attempt.step_patiently(steps::ROLLBACK);
+        assert_eq!(
+            outcome(&ended),
+            (exit::FAILED, StepOutcome::Failed),
+            "{case:?} {ended:?}"
+        );
+        assert!(ended.1.message.contains("kubectl"), "{ended:?}");
+        attempt.host.faults.endpoint_away = false;
+        put_back(&mut attempt, case);
+    }
+}
+
 #[test]
 fn p42_a_file_beside_kubeadms_own_that_a_person_changed_since_stays() {
     let files = ["/etc/kubernetes/cloud.conf", "/etc/kubernetes/pki/webhook.crt"];
@@ -180,7 +227,7 @@ fn a_worker_whose_new_kubelet_never_comes_up_puts_itself_back() {
 }
 
 /// Cuts the power for so long as soon as the journal says this, and starts another engine with the machine.
-fn off_at(attempt: &mut Attempt, said: &str, time: Duration) {
+pub(super) fn off_at(attempt: &mut Attempt, said: &str, time: Duration) {
     attempt.until(said);
     off_for(attempt, time);
 }
@@ -252,6 +299,90 @@ fn k2_a_broken_kubelet_is_put_back_also_where_the_machine_restarts_again_and_aga
     }
     attempt.quiet();
     attempt.assert_put_back(WORKER);
+}
+
+/// As a machine boots without a clock of its own, or one set to local time: by how much it is wrong in the boot in which the kubelet is
+/// swapped, and in the next one.
+const CLOCKS: [(i64, i64); 5] = [(0, 3), (3, 0), (0, -3), (-3, 0), (3, -3)];
+
+/// The kubelet is swapped, the power goes, and the engine looks again and again for twenty minutes after the boot.
+fn swapped_by_wrong_clocks(attempt: &mut Attempt, (before, after): (i64, i64)) {
+    for step in [steps::STAGE, steps::CONTAINERD, steps::CNI, steps::KUBEADM] {
+        assert_eq!(attempt.step_patiently(step).0, exit::DONE);
+    }
+    let by = |attempt: &Attempt, hours| attempt.host.now() + SignedDuration::from_hours(hours);
+    let now = by(attempt, before);
+    let (host, plan) = (&mut attempt.host, &attempt.plan);
+    attempt.engine.begin(host, plan, steps::KUBELET, now).unwrap();
+    while !attempt.journal().contains("starts the kubelet") {
+        let now = by(attempt, before);
+        attempt.engine.advance(&mut attempt.host, now).unwrap();
+        attempt.pass(Duration::from_millis(250));
+    }
+    off_for(attempt, Duration::from_secs(20));
+    let booted = attempt.host.now();
+    while attempt.host.now().duration_since(booted).as_mins() < 20 {
+        let now = by(attempt, after);
+        match attempt.engine.advance(&mut attempt.host, now) {
+            Ok(Next::Again { after, .. }) => attempt.pass(after.max(Duration::from_millis(100))),
+            Ok(Next::Idle) => attempt.pass(Duration::from_mins(1)),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn k2_whatever_clock_a_boot_finds_a_broken_node_is_put_back_and_a_good_one_is_not() {
+    for clocks in CLOCKS {
+        let mut attempt = Attempt::new(WORKER);
+        attempt.host.faults.broken_kubelets.insert("v1.36.3".to_owned());
+        swapped_by_wrong_clocks(&mut attempt, clocks);
+        attempt.assert_put_back(WORKER);
+
+        let mut attempt = Attempt::new(WORKER);
+        swapped_by_wrong_clocks(&mut attempt, clocks);
+        let journal = attempt.journal();
+        assert!(!journal.contains("\"step\":\"rollback\""), "{clocks:?}: {journal}");
+        let (code, _) = attempt.step_patiently(steps::KUBELET);
+        assert_eq!(code, exit::DONE, "{clocks:?}");
+    }
+}
+
+/// A machine may boot another kernel than it ran before.
+#[test]
+fn k2_a_node_that_cannot_stand_aside_any_more_is_put_back_all_the_same() {
+    let mut attempt = Attempt::new(OTHER);
+    let broken = ("kube-apiserver".to_owned(), "v1.36.3".to_owned());
+    attempt.host.faults.broken_parts.insert(broken);
+    for step in node_steps::ORDER.into_iter().take_while(|name| *name != steps::KUBEADM) {
+        assert_eq!(attempt.step_patiently(step).0, exit::DONE, "{step}");
+    }
+    let now = attempt.host.now();
+    let (host, plan) = (&mut attempt.host, &attempt.plan);
+    attempt.engine.begin(host, plan, steps::KUBEADM, now).unwrap();
+    off_at(&mut attempt, "starts the kubelet", Duration::from_secs(20));
+    attempt.host.faults.no_netfilter = true;
+    for _ in 0..4_000 {
+        if attempt.journal().contains("\"step\":\"rollback\"") && attempt.turn() == Next::Idle {
+            break;
+        }
+        attempt.turn();
+        attempt.pass(Duration::from_secs(1));
+    }
+    attempt.assert_put_back(OTHER);
+}
+
+#[test]
+fn a_boot_that_cannot_be_told_from_others_is_no_new_one() {
+    let mut attempt = Attempt::new(OTHER);
+    attempt.host.faults.boot_failures = u32::MAX;
+    assert_eq!(attempt.upgrade().0, exit::DONE);
+    attempt.assert_at_target(OTHER);
+    assert!(
+        !attempt.journal().contains("\"is\":\"booted\""),
+        "{}",
+        attempt.journal()
+    );
 }
 
 #[test]
