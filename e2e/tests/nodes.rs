@@ -17,6 +17,7 @@ const LONG: Duration = Duration::from_mins(25);
 const SETTLED: Duration = Duration::from_mins(4);
 /// Seconds of a node's time out of service that may be Afloat's own.
 const MOST_OVERHEAD: f64 = 15.0;
+const NODES: [&str; 5] = ["cp-1", "cp-2", "cp-3", "w-1", "w-2"];
 
 /// Bringing two gigabytes to each of five machines on one disk and two cores is slow for all of them, as it is on no site: what is counted
 /// begins with the first cordon.
@@ -38,6 +39,7 @@ fn assert_everybody_asked(counts: &Counts) {
 
 /// Every control plane was taken the swift way, and no node was out of service for long because of Afloat itself.
 fn assert_swift_and_short(account: &Account) {
+    assert_eq!(account.lacks(&NODES), nothing(), "{account}");
     for node in &account.nodes {
         let swift = node.node.starts_with("cp-").then_some("swift");
         assert_eq!(node.way.as_deref(), swift, "the way in which {} was taken", node.node);

@@ -97,7 +97,6 @@ impl Release {
             })
     }
 
-    /// Whether everything of it is in the cache.
     /// The image tag that each part of a cluster has at this version, by the part's name.
     pub fn tags(&self) -> [(&'static str, &'static str); 6] {
         [
@@ -110,6 +109,7 @@ impl Release {
         ]
     }
 
+    /// Whether everything of it is in the cache.
     pub fn is_built(&self) -> bool {
         self.binaries().is_ok() && self.images().is_ok()
     }
