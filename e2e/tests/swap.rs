@@ -119,3 +119,5 @@ fn p1_two_hundred_requests_a_second_and_open_watches_are_served_while_control_pl
     assert_eq!(counts.failed(), 0, "requests were lost");
     assert!(served >= 200, "the API had only {served} requests a second to answer");
 }
+    let places = ["balancer harsh", "pod on cp-1", "pod on cp-2", "pod on cp-3"];
+    assert_eq!(counts.silent(&places), Vec::<String>::new(), "{counts}");

@@ -188,6 +188,11 @@ fn located(component: &str) -> Result<PathBuf, Error> {
 
 #[cfg(test)]
 mod tests {
+/// The program that stands in for kube-vip; it belongs to no release.
+pub(crate) fn kube_vip_stand_in() -> Result<PathBuf, Error> {
+    located("kube-vip-stand-in")
+}
+
     use super::*;
     use afloat_realparts::Component;
 
