@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use afloat_realparts::Components;
+use afloat_realparts::{Component, Components};
 
 use crate::Error;
 
@@ -114,6 +114,12 @@ impl Release {
         self.binaries().is_ok() && self.images().is_ok()
     }
 
+    /// The version of its containerd, such as `v2.3.7`.
+    pub fn containerd_version(&self) -> Result<String, Error> {
+        let component = Component::named(&format!("containerd@{}", self.containerd))?;
+        Ok(component.recipe()?.version)
+    }
+
     pub fn kubectl(&self) -> Result<PathBuf, Error> {
         located(&format!("kubectl@{}", self.line))
     }
@@ -182,19 +188,18 @@ impl Release {
     }
 }
 
+/// The program that stands in for kube-vip; it belongs to no release.
+pub(crate) fn kube_vip_stand_in() -> Result<PathBuf, Error> {
+    located("kube-vip-stand-in")
+}
+
 fn located(component: &str) -> Result<PathBuf, Error> {
     Ok(Components::locate_some(&[component])?.of(component)?.to_owned())
 }
 
 #[cfg(test)]
 mod tests {
-/// The program that stands in for kube-vip; it belongs to no release.
-pub(crate) fn kube_vip_stand_in() -> Result<PathBuf, Error> {
-    located("kube-vip-stand-in")
-}
-
     use super::*;
-    use afloat_realparts::Component;
 
     #[test]
     fn every_release_is_made_of_components_of_the_catalogue() {
