@@ -310,10 +310,14 @@ impl Site {
         }))
     }
 
-    /// Everything that an upgrade changes on a machine and an undoing puts back. A healthy etcd stays at its new version.
+    /// Everything that an upgrade changes on a machine and an undoing puts back, with owners and modes, and what a unit is by all its files.
+    /// Only etcd's manifest is left out: a healthy etcd stays at its new version.
     pub fn fingerprint(&self, machine: &str) -> Result<String, Error> {
-        let files = "sha256sum /usr/bin/kube* /usr/local/bin/c* /usr/local/sbin/runc /opt/cni/bin/* /var/lib/kubelet/config.yaml \
-                     /var/lib/kubelet/kubeadm-flags.env /etc/containerd/config.toml; sha256sum /etc/kubernetes/manifests/kube-* 2>/dev/null || true";
+        let files = "for file in /usr/bin/kube* /usr/local/bin/c* /usr/local/sbin/runc /opt/cni/bin/* /var/lib/kubelet/*.yaml \
+                     /var/lib/kubelet/kubeadm-flags.env /etc/containerd/config.toml /etc/kubernetes/manifests/kube-* /etc/kubernetes/*.conf \
+                     $(find /etc/kubernetes/pki -type f | sort); do \
+                     if [ -f $file ]; then echo $(sha256sum <$file) $(stat -L -c '%u:%g %a' $file) $file; fi; done; \
+                     for unit in containerd kubelet; do echo $(systemctl cat $unit.service | sha256sum) $unit.service; done";
         Ok(self.lab.machine(machine)?.exec(["sh", "-c", files])?)
     }
 
