@@ -84,6 +84,8 @@ pub struct NodeAccount {
     pub overhead: Vec<(String, f64)>,
     /// The way a control plane was really taken, and why, as its machine wrote it down.
     pub way: Option<String>,
+    /// Whether the machine has written anything down: without a journal neither the way nor the overhead is known.
+    pub journalled: bool,
 }
 
 impl NodeAccount {
@@ -101,6 +103,7 @@ impl NodeAccount {
             filled: BTreeMap::new(),
             overhead: Vec::new(),
             way: way(journal),
+            journalled: entries(journal).next().is_some(),
         };
         let history = history(status, attempt);
         let begun = history.iter().find(|(state, _)| state == "Draining");
@@ -269,6 +272,26 @@ pub struct Account {
     pub pages_lost: BTreeMap<String, u64>,
 }
 
+impl Account {
+    /// What is not known of these nodes: what is said of all nodes says nothing of one that is not there.
+    pub fn lacks(&self, nodes: &[&str]) -> Vec<String> {
+        let mut lacks = Vec::new();
+        for name in nodes {
+            let Some(node) = self.nodes.iter().find(|node| node.node == *name) else {
+                lacks.push(format!("{name} has no account"));
+                continue;
+            };
+            if node.window.is_none() {
+                lacks.push(format!("{name} has no time out of service"));
+            }
+            if !node.journalled {
+                lacks.push(format!("{name} has no journal"));
+            }
+        }
+        lacks
+    }
+}
+
 impl fmt::Display for Account {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         for node in &self.nodes {
@@ -387,6 +410,33 @@ mod tests {
         let account = NodeAccount::of(&upgrade, journal, Some("2026-01-02T03:04:24Z".parse().unwrap()));
         assert!((account.seconds(Filling::Ready) - 13.6).abs() < 0.01, "{account:?}");
         assert!((account.seconds(Filling::Overhead) - 1.0).abs() < 0.01, "{account:?}");
+    }
+
+    #[test]
+    fn what_an_account_does_not_tell_is_named() {
+        let upgrade = |node: &str, last: &str| {
+            json!({"spec": {"node": {"name": node}}, "status": {"state": last, "attempt": 1, "history": [
+                {"state": "Draining", "at": "2026-01-02T03:04:05Z", "attempt": 1},
+                {"state": last, "at": "2026-01-02T03:04:25Z", "attempt": 1},
+            ]}})
+        };
+        let journal = "0123456789abcdef {\"is\":\"opened\",\"plan\":{}}\n";
+        let account = Account {
+            nodes: vec![
+                NodeAccount::of(&upgrade("cp-1", "Succeeded"), journal, None),
+                NodeAccount::of(&upgrade("cp-2", "Succeeded"), "", None),
+                NodeAccount::of(&upgrade("w-1", "Upgrading"), journal, None),
+            ],
+            ..Account::default()
+        };
+        assert_eq!(
+            account.lacks(&["cp-1", "cp-2", "w-1", "w-2"]),
+            [
+                "cp-2 has no journal",
+                "w-1 has no time out of service",
+                "w-2 has no account"
+            ]
+        );
     }
 
     #[test]

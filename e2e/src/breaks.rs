@@ -3,6 +3,7 @@
 use crate::{Error, Site};
 
 const PATCHES: &str = "/etc/kubernetes/patches";
+const KUBELET_DROP_INS: &str = "/etc/systemd/system/kubelet.service.d";
 /// The unit that keeps a wrong image under the API server's name.
 const WRONG_IMAGE: &str = "wrong-image";
 
@@ -21,6 +22,20 @@ impl Site {
 
     pub fn mend_kubeadm(&self, machine: &str) -> Result<(), Error> {
         self.run(machine, &format!("rm -r {PATCHES}")).map(drop)
+    }
+
+    /// The next version's kubelet does not start: its unit refuses it.
+    pub fn break_kubelet(&self, machine: &str) -> Result<(), Error> {
+        let check = format!("ExecStartPre=/bin/sh -c \"! kubelet --version | grep {}\"", self.to());
+        let script = format!(
+            "mkdir -p {KUBELET_DROP_INS} && printf '[Service]\n{check}\n' > {KUBELET_DROP_INS}/refuse.conf && systemctl daemon-reload"
+        );
+        self.run(machine, &script).map(drop)
+    }
+
+    pub fn mend_kubelet(&self, machine: &str) -> Result<(), Error> {
+        let script = format!("rm {KUBELET_DROP_INS}/refuse.conf && systemctl daemon-reload");
+        self.run(machine, &script).map(drop)
     }
 
     /// Once it was brought, the next version's API server is an image without such a program: its container never starts.

@@ -15,7 +15,7 @@ use crate::Error;
 use crate::read::text;
 
 /// Between two looks at a journal. Most instructions take longer.
-const LOOK: Duration = Duration::from_millis(20);
+const LOOK: Duration = Duration::from_millis(10);
 /// The digits before each line, and the space after them.
 const CHECKSUM: usize = 17;
 

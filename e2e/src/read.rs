@@ -19,6 +19,11 @@ pub(crate) fn time(value: &Value, pointer: &str) -> Option<Timestamp> {
     value.pointer(pointer)?.as_str()?.parse().ok()
 }
 
+/// Whether it was deleted and has only not gone yet. A pod that ends may say that it is ready.
+pub(crate) fn is_ending(object: &Value) -> bool {
+    object.pointer("/metadata/deletionTimestamp").is_some()
+}
+
 pub(crate) fn ready(pod: &Value) -> bool {
     let conditions = pod["status"]["conditions"].as_array();
     conditions

@@ -12,7 +12,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use crate::Error;
-use crate::read::{list, ready, text};
+use crate::read::{is_ending, list, ready, text};
 
 /// The namespace Afloat runs in.
 pub(crate) const HOME: &str = "afloat-system";
@@ -34,12 +34,19 @@ pub struct Site {
     versions: Vec<String>,
 }
 
-/// A part that lacks is no part at its version.
+/// Pods that are not what they are to be yet, or that have not gone yet.
+fn unsettled(pods: &Value) -> Vec<String> {
+    let unsettled = list(pods).iter().filter(|pod| is_ending(pod) || !ready(pod));
+    unsettled.map(|pod| text(pod, "/metadata/name")).collect()
+}
+
+/// A part that lacks is no part at its version, and one that ends is none at all.
 fn parts_not_at(pods: &Value, release: &Release) -> Vec<String> {
     let mut wrong = Vec::new();
     for (part, tag) in release.tags() {
         let own = |container: &&Value| container["name"] == part;
-        let containers = list(pods).iter().filter_map(|pod| {
+        let stays = list(pods).iter().filter(|pod| !is_ending(pod));
+        let containers = stays.filter_map(|pod| {
             let container = pod["spec"]["containers"].as_array()?.iter().find(own)?;
             Some((text(pod, "/metadata/name"), text(container, "/image")))
         });
@@ -270,17 +277,13 @@ impl Site {
         Ok(parts_not_at(&pods, release))
     }
 
-    /// Waits until everything in `kube-system` is ready at the new version.
+    /// Waits until everything in `kube-system` is ready, and what was replaced there is gone.
     pub fn settled(&self, within: Duration) -> Result<(), Error> {
         let begun = Instant::now();
         loop {
             let pods = self.object(&["-n", "kube-system", "get", "pods"]);
             let unready: Vec<String> = match &pods {
-                Ok(pods) => list(pods)
-                    .iter()
-                    .filter(|pod| !ready(pod))
-                    .map(|pod| text(pod, "/metadata/name"))
-                    .collect(),
+                Ok(pods) => unsettled(pods),
                 Err(error) => vec![error.to_string()],
             };
             if unready.is_empty() {
@@ -307,10 +310,14 @@ impl Site {
         }))
     }
 
-    /// Everything that an upgrade changes on a machine and an undoing puts back. A healthy etcd stays at its new version.
+    /// Everything that an upgrade changes on a machine and an undoing puts back, with owners and modes, and what a unit is by all its files.
+    /// Only etcd's manifest is left out: a healthy etcd stays at its new version.
     pub fn fingerprint(&self, machine: &str) -> Result<String, Error> {
-        let files = "sha256sum /usr/bin/kube* /usr/local/bin/c* /usr/local/sbin/runc /opt/cni/bin/* /var/lib/kubelet/config.yaml \
-                     /var/lib/kubelet/kubeadm-flags.env /etc/containerd/config.toml; sha256sum /etc/kubernetes/manifests/kube-* 2>/dev/null || true";
+        let files = "for file in /usr/bin/kube* /usr/local/bin/c* /usr/local/sbin/runc /opt/cni/bin/* /var/lib/kubelet/*.yaml \
+                     /var/lib/kubelet/kubeadm-flags.env /etc/containerd/config.toml /etc/kubernetes/manifests/kube-* /etc/kubernetes/*.conf \
+                     $(find /etc/kubernetes/pki -type f | sort); do \
+                     if [ -f $file ]; then echo $(sha256sum <$file) $(stat -L -c '%u:%g %a' $file) $file; fi; done; \
+                     for unit in containerd kubelet; do echo $(systemctl cat $unit.service | sha256sum) $unit.service; done";
         Ok(self.lab.machine(machine)?.exec(["sh", "-c", files])?)
     }
 
@@ -376,5 +383,28 @@ mod tests {
                 "no etcd runs"
             ]
         );
+    }
+
+    #[test]
+    fn a_pod_that_ends_is_no_part_of_the_cluster_and_is_waited_for() {
+        let release = Release::of("v1.36.3").unwrap();
+        let pod = |part: &str, tag: &str| {
+            json!({"metadata": {"name": format!("{part}-{tag}")},
+                "spec": {"containers": [{"name": part, "image": format!("registry.k8s.io/{part}:{tag}")}]},
+                "status": {"conditions": [{"type": "Ready", "status": "True"}]}})
+        };
+        let ending = |mut pod: Value| {
+            pod["metadata"]["deletionTimestamp"] = json!("2026-01-02T03:04:05Z");
+            pod
+        };
+        let mut pods: Vec<Value> = release.tags().iter().map(|(part, tag)| pod(part, tag)).collect();
+        assert_eq!(unsettled(&json!({"items": pods})), [""; 0]);
+        // The old one goes while the new one runs.
+        pods.push(ending(pod("kube-proxy", "v1.35.4")));
+        assert_eq!(unsettled(&json!({"items": pods})), ["kube-proxy-v1.35.4"]);
+        assert_eq!(parts_not_at(&json!({"items": pods}), &release), [""; 0]);
+        // One that goes at the right version is none that runs there.
+        pods[3] = ending(pods[3].clone());
+        assert_eq!(parts_not_at(&json!({"items": pods}), &release), ["no kube-proxy runs"]);
     }
 }

@@ -30,7 +30,7 @@ fn p1_two_minors_are_taken_one_after_the_other_without_a_lost_request_and_worker
         .unwrap();
     site.apply_upgrade("far", json!({})).unwrap();
     site.await_staged(LONG).unwrap();
-    let probers = site.lab.probers().on(&[]).start().unwrap();
+    let probers = site.lab.probers().sparing().start().unwrap();
     let followed = site.upgrade(&[], LONG, Some(&probers), |_| Ok(())).unwrap();
     println!(
         "{}\nexit code {:?} after {:?}",
@@ -45,6 +45,14 @@ fn p1_two_minors_are_taken_one_after_the_other_without_a_lost_request_and_worker
     settled.unwrap();
     assert_eq!(site.left_behind(TO).unwrap(), Vec::<String>::new());
     assert_eq!(counts.failed(), 0, "requests were lost");
+    let places = [
+        "balancer harsh",
+        "pod on cp-1",
+        "pod on cp-2",
+        "pod on cp-3",
+        "pod on w-1",
+    ];
+    assert_eq!(counts.silent(&places), Vec::<String>::new(), "{counts}");
     let times = |node: &str| account.nodes.iter().filter(|one| one.node == node).count();
     assert_eq!(["cp-1", "cp-2", "cp-3", "w-1"].map(times), [2, 2, 2, 1]);
     let server = site.object(&["version"]).unwrap();

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use afloat_e2e::{Followed, Site, States};
-use afloat_lab::Spec;
+use afloat_lab::{Counts, Spec};
 use serde_json::json;
 
 const TO: &str = "v1.36.3";
@@ -46,6 +46,13 @@ fn told(followed: &Followed) -> Option<i32> {
         followed.said, followed.exit_code, followed.took
     );
     followed.exit_code
+}
+
+/// That nothing failed says something only of those who asked.
+fn assert_none_lost(counts: &Counts) {
+    let places = ["balancer harsh", "pod on cp-1", "pod on cp-2", "pod on cp-3"];
+    assert_eq!(counts.failed(), 0, "requests were lost: {counts}");
+    assert_eq!(counts.silent(&places), nothing(), "{counts}");
 }
 
 fn upgrade(site: &Site, name: &str) -> Option<i32> {
@@ -180,12 +187,8 @@ fn k2_a_single_node_that_is_undone_by_hand_takes_its_add_ons_back_with_it() {
 #[test]
 fn k2_a_worker_whose_new_kubelet_does_not_start_puts_itself_back() {
     let site = with_a_worker("e2e-kubelet");
+    site.break_kubelet("w-1").unwrap();
     let before = site.fingerprint("w-1").unwrap();
-    let folder = "/etc/systemd/system/kubelet.service.d";
-    let refuse = format!(
-        "mkdir -p {folder} && printf '[Service]\nExecStartPre=/bin/sh -c \"! kubelet --version | grep {TO}\"\n' > {folder}/refuse.conf && systemctl daemon-reload"
-    );
-    run(&site, "w-1", &refuse);
 
     assert_eq!(upgrade(&site, "broken"), Some(1), "{}", site.diagnosis());
     let seen = look(&site);
@@ -195,11 +198,7 @@ fn k2_a_worker_whose_new_kubelet_does_not_start_puts_itself_back() {
     assert_eq!(site.fingerprint("w-1").unwrap(), before);
     assert_eq!(site.left_behind(TO).unwrap(), [format!("w-1 is at {FROM}")]);
 
-    run(
-        &site,
-        "w-1",
-        &format!("rm {folder}/refuse.conf && systemctl daemon-reload"),
-    );
+    site.mend_kubelet("w-1").unwrap();
     ends_at_the_target(&site);
 }
 
@@ -259,9 +258,42 @@ fn k2_one_of_three_whose_new_api_server_never_comes_up_puts_itself_back_and_no_r
     assert_eq!(site.states().unwrap()["cp-1"], "RolledBack");
     assert_eq!(site.fingerprint("cp-1").unwrap(), before);
     assert_eq!(site.left_behind(FROM).unwrap(), nothing());
-    assert_eq!(counts.failed(), 0, "requests were lost");
+    assert_none_lost(&counts);
 
     site.mend_api_server("cp-1").unwrap();
+    ends_at_the_target(&site);
+}
+
+#[test]
+fn k2_one_of_three_whose_new_kubelet_does_not_start_puts_itself_back_and_no_request_is_lost() {
+    let spec = Spec {
+        name: "e2e-dead-kubelet".to_owned(),
+        workers: 0,
+        ..Spec::default()
+    };
+    let site = Site::up(&spec, TO).unwrap();
+    site.break_kubelet("cp-1").unwrap();
+    let before = site.fingerprint("cp-1").unwrap();
+    site.apply_upgrade("broken", json!({"undoAfterSeconds": 120})).unwrap();
+    site.await_staged(LONG).unwrap();
+    let probers = site.lab.probers().sparing().start().unwrap();
+    let followed = site.upgrade(&[], LONG, Some(&probers), |_| Ok(())).unwrap();
+    let exit_code = told(&followed);
+    let seen = look(&site);
+    let settled = site.settled(SETTLED);
+    println!("{}", site.account_to_table(&followed).unwrap());
+    let counts = probers.stop().unwrap();
+    println!("{counts}");
+
+    assert_eq!(exit_code, Some(1), "{}", site.diagnosis());
+    assert!(seen.contains("cp-1") && seen.contains("kubelet"), "{seen}");
+    settled.unwrap();
+    assert_eq!(site.states().unwrap()["cp-1"], "RolledBack");
+    assert_eq!(site.fingerprint("cp-1").unwrap(), before);
+    assert_eq!(site.left_behind(FROM).unwrap(), nothing());
+    assert_none_lost(&counts);
+
+    site.mend_kubelet("cp-1").unwrap();
     ends_at_the_target(&site);
 }
 
@@ -291,7 +323,7 @@ fn k2_one_of_three_whose_etcd_starts_no_more_is_joined_anew_and_no_request_is_lo
     assert_eq!(site.states().unwrap()["cp-1"], "RolledBack");
     assert_eq!(site.fingerprint("cp-1").unwrap(), before);
     assert_eq!(site.left_behind(FROM).unwrap(), nothing());
-    assert_eq!(counts.failed(), 0, "requests were lost");
+    assert_none_lost(&counts);
     // It says so itself, and its former data is still there.
     let journal = run(&site, "cp-1", "cat /var/lib/afloat/journal");
     assert!(journal.contains("removed and joined anew"), "{seen}\n{journal}");

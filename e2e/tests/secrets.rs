@@ -11,6 +11,8 @@ use afloat_lab::Spec;
 use serde_json::json;
 
 const TO: &str = "v1.36.3";
+const CONSERVATIVE: &str =
+    "conservative: /etc/kubernetes/manifests/kube-scheduler.yaml is not as kubeadm renders it: a hand has changed it";
 const LONG: Duration = Duration::from_mins(15);
 const SETTLED: Duration = Duration::from_mins(4);
 
@@ -132,6 +134,10 @@ fn no_secret_is_in_any_log_event_status_or_report() {
         haystack.places("")
     );
 
+    // Why it took the conservative way is said without what was in the file.
+    let account = site.account_to_table(&followed).unwrap();
+    let plane = account.nodes.iter().find(|node| node.node == "cp-1").unwrap();
+    assert_eq!(plane.way.as_deref(), Some(CONSERVATIVE));
     let states = site.states().unwrap();
     assert_eq!(
         (states["cp-1"].as_str(), states["w-1"].as_str(), states["w-2"].as_str()),

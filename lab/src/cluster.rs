@@ -1,11 +1,12 @@
 //! Making a Kubernetes cluster of machines with kubeadm, and the test workload in it.
 
-use std::{thread, time::Duration};
+use std::{fs, thread, time::Duration};
 
 use crate::{
     Error, Lab, Machine, Progress,
+    contents::KUBE_VIP,
     shell::{self, wait_for},
-    spec::{API_PORT, HARSH, PLAIN, PODS, Role, Spec},
+    spec::{API_PORT, HARSH, PLAIN, PODS, Role, Spec, VIRTUAL},
 };
 
 /// Short enough for a test, long enough for two cores.
@@ -13,6 +14,10 @@ const READY_WITHIN: Duration = Duration::from_mins(4);
 /// What real machines have and these do not: their own kernel, memory and processors, and no swap.
 pub(crate) const NOT_CHECKED: &str = "SystemVerification,Swap,Mem,NumCPU";
 const CONFIG: &str = "/root/kubeadm.yaml";
+/// kube-vip's, in `kube-system`.
+pub(crate) const LEASE: &str = "plndr-cp-lock";
+/// An image is there, so this is a container's start and an election.
+const ELECTED_WITHIN: Duration = Duration::from_mins(2);
 
 /// What a machine must know to join.
 #[derive(Debug, Clone)]
@@ -61,7 +66,7 @@ kubernetesVersion: {version}
 clusterName: {name}
 controlPlaneEndpoint: \"{PLAIN}:{API_PORT}\"
 networking: {{podSubnet: {PODS}}}
-apiServer: {{certSANs: [{PLAIN}, {HARSH}]}}
+apiServer: {{certSANs: [{PLAIN}, {HARSH}, {VIRTUAL}]}}
 controllerManager: {{extraArgs: [{{name: allocate-node-cidrs, value: \"false\"}}]}}
 ---
 apiVersion: kubelet.config.k8s.io/v1beta1
@@ -130,10 +135,68 @@ pub(crate) fn form(lab: &Lab, progress: &Progress) -> Result<(), Error> {
     if spec.workers == 0 {
         lab.kubectl(["taint", "nodes", "--all", "node-role.kubernetes.io/control-plane-"])?;
     }
+    if spec.virtual_address {
+        start_virtual_address(lab, progress)?;
+    }
+    apply(lab, "lookout.yaml", include_str!("../files/lookout.yaml"))?;
     if spec.workload {
         start_workload(lab)?;
     }
     await_ready(lab, progress)
+}
+
+/// The first control plane is elected: the others stand only once it is.
+fn start_virtual_address(lab: &Lab, progress: &Progress) -> Result<(), Error> {
+    let machines = lab.machines();
+    let control_planes = machines.iter().filter(|machine| machine.role() == Role::ControlPlane);
+    for (number, machine) in control_planes.enumerate() {
+        let unfinished = machine.seen_from_outside("/etc/kubernetes/manifests/.kube-vip.yaml");
+        let manifest = machine.seen_from_outside("/etc/kubernetes/manifests/kube-vip.yaml");
+        shell::write(&unfinished, &kube_vip_manifest(machine.name()))?;
+        // The kubelet reads a manifest as soon as it is there, and those with a dot in front never.
+        fs::rename(&unfinished, &manifest).map_err(Error::file(&manifest))?;
+        if number == 0 {
+            await_holder(lab, machine.name())?;
+        }
+        let pod = format!("pod/kube-vip-{}", machine.name());
+        await_kubectl(
+            lab,
+            &[
+                "--namespace=kube-system",
+                "wait",
+                "--for=condition=Ready",
+                "--timeout=5s",
+                &pod,
+            ],
+        )?;
+    }
+    let server = format!("--server=https://{VIRTUAL}:{API_PORT}");
+    await_kubectl(lab, &[&server, "--request-timeout=5s", "get", "--raw=/readyz"])?;
+    progress.say(&format!("{VIRTUAL} is held by the first control plane"));
+    Ok(())
+}
+
+fn kube_vip_manifest(node: &str) -> String {
+    include_str!("../files/kube-vip.yaml")
+        .replace("@IMAGE@", KUBE_VIP)
+        .replace("@NODE@", node)
+        .replace("@ADDRESS@", &VIRTUAL.to_string())
+        .replace("@PORT@", &API_PORT.to_string())
+}
+
+fn await_holder(lab: &Lab, wanted: &str) -> Result<(), Error> {
+    let what = format!("{wanted} as the holder of lease kube-system/{LEASE}");
+    wait_for(&what, ELECTED_WITHIN, Duration::from_millis(500), || {
+        let asked = lab.virtual_holder().map_err(|error| error.to_string())?;
+        let said = || format!("its holder is {:?}", asked.as_deref().unwrap_or("nobody"));
+        (asked.as_deref() == Some(wanted)).then_some(()).ok_or_else(said)
+    })
+}
+
+fn await_kubectl(lab: &Lab, words: &[&str]) -> Result<(), Error> {
+    let what = format!("kubectl {}", words.join(" "));
+    let asked = || lab.kubectl(words.iter().copied()).map_err(|error| error.to_string());
+    wait_for(&what, ELECTED_WITHIN, Duration::from_millis(500), asked).map(drop)
 }
 
 fn join(machine: &Machine, secrets: &Secrets, progress: &Progress) -> Result<(), Error> {
@@ -161,10 +224,13 @@ fn start_workload(lab: &Lab) -> Result<(), Error> {
         "0"
     };
     let text = include_str!("../files/workload.yaml").replace("@AVAILABLE@", available);
-    let file = lab.folder().join("workload.yaml");
-    shell::write(&file, &text)?;
-    lab.kubectl(["apply", "-f", &file.display().to_string()])?;
-    Ok(())
+    apply(lab, "workload.yaml", &text)
+}
+
+fn apply(lab: &Lab, name: &str, text: &str) -> Result<(), Error> {
+    let file = lab.folder().join(name);
+    shell::write(&file, text)?;
+    lab.kubectl(["apply", "-f", &file.display().to_string()]).map(drop)
 }
 
 fn await_ready(lab: &Lab, progress: &Progress) -> Result<(), Error> {
@@ -177,13 +243,35 @@ fn await_ready(lab: &Lab, progress: &Progress) -> Result<(), Error> {
     let mut rollouts = vec![
         ("kube-system", "daemonset/kube-proxy"),
         ("kube-system", "deployment/coredns"),
+        ("default", "daemonset/lookout"),
     ];
     if lab.spec().workload {
-        rollouts.extend([("default", "deployment/web"), ("default", "daemonset/lookout")]);
+        rollouts.push(("default", "deployment/web"));
     }
     for (namespace, what) in rollouts {
         lab.kubectl(["--namespace", namespace, "rollout", "status", what, &within])?;
     }
     progress.say("kube-proxy, CoreDNS and the workload are ready");
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_stand_in_for_kube_vip_is_told_its_node_and_address() {
+        let manifest = kube_vip_manifest("cp-2");
+        for wanted in [
+            "--node=cp-2",
+            "--address=10.77.0.5",
+            "https://kubernetes:6443",
+            "/kube-vip:stand-in",
+        ] {
+            assert!(manifest.contains(wanted), "{wanted} is not in {manifest}");
+        }
+        assert!(!manifest.contains('@'), "{manifest}");
+        let read: serde_json::Value = serde_saphyr::from_str(&manifest).unwrap();
+        assert_eq!(read["spec"]["containers"][0]["name"], "kube-vip");
+    }
 }

@@ -8,10 +8,19 @@ use std::{
     process::Command,
 };
 
-use crate::{Error, archive::Entry, images::Plan, release::Release, shell};
+use crate::{
+    Error,
+    archive::Entry,
+    images::Plan,
+    release::{Release, kube_vip_stand_in},
+    shell,
+};
 
 /// The image of the test workload and of everything else that needs a shell.
 pub(crate) const BUSYBOX: &str = "lab.afloat.dev/busybox:v1";
+
+/// Named as the real one, by which a static pod is known: the last part of its image's name.
+pub(crate) const KUBE_VIP: &str = "lab.afloat.dev/kube-vip:stand-in";
 
 const PAUSE: &str = include_str!("../files/pause");
 
@@ -41,8 +50,17 @@ pub(crate) fn plans(release: &Release, debian: &Path) -> Result<Vec<Plan>, Error
     Ok(plans)
 }
 
-/// The image that belongs to no release.
-pub(crate) fn busybox_plan(debian: &Path) -> Result<Plan, Error> {
+/// The images that belong to no release.
+pub(crate) fn lab_plans(debian: &Path) -> Result<Vec<Plan>, Error> {
+    let stand_in = Plan {
+        reference: KUBE_VIP.to_owned(),
+        entrypoint: "/kube-vip".to_owned(),
+        entries: vec![("kube-vip".to_owned(), Entry::Program(kube_vip_stand_in()?))],
+    };
+    Ok(vec![busybox_plan(debian)?, stand_in])
+}
+
+fn busybox_plan(debian: &Path) -> Result<Plan, Error> {
     let listed = shell::run(
         Command::new("chroot").arg(debian).args(["/bin/busybox", "--list"]),
         shell::SOON,

@@ -19,7 +19,7 @@ use crate::{
     network::Network,
     services,
     shell::{self, run},
-    spec::{BRIDGE, HARSH, HostSpec, PLAIN, REGISTRY, REGISTRY_PORT, Role},
+    spec::{BRIDGE, HARSH, HostSpec, PLAIN, REGISTRY, REGISTRY_PORT, Role, VIRTUAL},
     template,
 };
 
@@ -267,6 +267,40 @@ impl Lab {
     /// The load balancer that notices late and never tries again.
     pub fn harsh_balancer(&self) -> String {
         format!("{HARSH}:{}", crate::spec::API_PORT)
+    }
+
+    /// The address that one of the control planes has, where they elect one.
+    pub fn virtual_endpoint(&self) -> Option<String> {
+        let endpoint = format!("{VIRTUAL}:{}", crate::spec::API_PORT);
+        self.spec.virtual_address.then_some(endpoint)
+    }
+
+    /// Which control plane has the virtual address now, as its lease says.
+    pub fn virtual_holder(&self) -> Result<Option<String>, Error> {
+        let path = "jsonpath={.spec.holderIdentity}";
+        let holder = self.kubectl([
+            "-n",
+            "kube-system",
+            "get",
+            "lease",
+            cluster::LEASE,
+            "-o",
+            path,
+            "--ignore-not-found",
+        ])?;
+        Ok(Some(holder.trim().to_owned()).filter(|holder| !holder.is_empty()))
+    }
+
+    /// How often it has moved.
+    pub fn virtual_moves(&self) -> Result<u64, Error> {
+        let path = "jsonpath={.spec.leaseTransitions}";
+        let moves = self.kubectl(["-n", "kube-system", "get", "lease", cluster::LEASE, "-o", path])?;
+        // A lease that nobody was elected for a second time has none.
+        let moves = if moves.trim().is_empty() { "0" } else { moves.trim() };
+        moves.parse().map_err(|_| Error::Unreadable {
+            what: format!("leaseTransitions of lease {}", cluster::LEASE),
+            message: moves.to_owned(),
+        })
     }
 
     /// All its machines, control planes first.

@@ -39,6 +39,9 @@ enum Command {
         /// Without the test workload
         #[arg(long)]
         bare: bool,
+        /// With a stand-in for kube-vip: the control planes elect one of them to have 10.77.0.5
+        #[arg(long)]
+        virtual_address: bool,
         /// Whether machines have one system, or two slots for it and a boot chooser: one or ab
         #[arg(long, default_value = "one")]
         systems: Systems,
@@ -146,6 +149,7 @@ fn run(arguments: Arguments) -> Result<ExitCode, Error> {
             version,
             proxy_mode,
             bare,
+            virtual_address,
             systems,
         } => up(&Spec {
             name,
@@ -154,6 +158,7 @@ fn run(arguments: Arguments) -> Result<ExitCode, Error> {
             version,
             proxy_mode,
             workload: !bare,
+            virtual_address,
             systems,
         })?,
         Command::Able => Lab::able()?,

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use afloat_realparts::Components;
+use afloat_realparts::{Component, Components};
 
 use crate::Error;
 
@@ -97,7 +97,6 @@ impl Release {
             })
     }
 
-    /// Whether everything of it is in the cache.
     /// The image tag that each part of a cluster has at this version, by the part's name.
     pub fn tags(&self) -> [(&'static str, &'static str); 6] {
         [
@@ -110,8 +109,15 @@ impl Release {
         ]
     }
 
+    /// Whether everything of it is in the cache.
     pub fn is_built(&self) -> bool {
         self.binaries().is_ok() && self.images().is_ok()
+    }
+
+    /// The version of its containerd, such as `v2.3.7`.
+    pub fn containerd_version(&self) -> Result<String, Error> {
+        let component = Component::named(&format!("containerd@{}", self.containerd))?;
+        Ok(component.recipe()?.version)
     }
 
     pub fn kubectl(&self) -> Result<PathBuf, Error> {
@@ -182,6 +188,11 @@ impl Release {
     }
 }
 
+/// The program that stands in for kube-vip; it belongs to no release.
+pub(crate) fn kube_vip_stand_in() -> Result<PathBuf, Error> {
+    located("kube-vip-stand-in")
+}
+
 fn located(component: &str) -> Result<PathBuf, Error> {
     Ok(Components::locate_some(&[component])?.of(component)?.to_owned())
 }
@@ -189,7 +200,6 @@ fn located(component: &str) -> Result<PathBuf, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use afloat_realparts::Component;
 
     #[test]
     fn every_release_is_made_of_components_of_the_catalogue() {

@@ -13,6 +13,8 @@ pub(crate) const BRIDGE: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 pub(crate) const PLAIN: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 /// The load balancer that notices late and never tries twice.
 pub(crate) const HARSH: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 3);
+/// Of whichever control plane is elected, where the stand-in for kube-vip runs.
+pub(crate) const VIRTUAL: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 5);
 pub(crate) const REGISTRY: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 4);
 pub(crate) const API_PORT: u16 = 6443;
 pub(crate) const REGISTRY_PORT: u16 = 5000;
@@ -32,6 +34,9 @@ pub struct Spec {
     pub proxy_mode: String,
     /// Whether the test workload is started.
     pub workload: bool,
+    /// Whether the control planes elect one of them to have a virtual address.
+    #[serde(default)]
+    pub virtual_address: bool,
     /// Whether machines have one system, or two slots for it.
     #[serde(default)]
     pub systems: Systems,
@@ -46,6 +51,7 @@ impl Default for Spec {
             version: "v1.35.4".to_owned(),
             proxy_mode: "iptables".to_owned(),
             workload: true,
+            virtual_address: false,
             systems: Systems::One,
         }
     }

@@ -29,10 +29,13 @@ pub(crate) struct Template {
     pub(crate) containerd: PathBuf,
 }
 
-/// The images of a release and of the workload, made when they are not there.
+/// The images of a release and of the lab itself, made when they are not there.
 pub(crate) fn images_of(home: &Home, release: &Release, debian: &Path) -> Result<Vec<Image>, Error> {
     let mut images = images_of_release(home, release, debian)?;
-    images.push(image_store(home).provide(&contents::busybox_plan(debian)?)?);
+    let store = image_store(home);
+    for plan in contents::lab_plans(debian)? {
+        images.push(store.provide(&plan)?);
+    }
     Ok(images)
 }
 

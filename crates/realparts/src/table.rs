@@ -157,6 +157,14 @@ const fn printer(name: &'static str, line: &'static str, wrapper: &'static str, 
     }
 }
 
+/// Ours, of client-go and little else.
+const fn kube_vip_stand_in(line: &'static str) -> Component {
+    Component {
+        package: ".",
+        ..stock("kube-vip-stand-in", line, "kube-vip-stand-in", "k8s.io/client-go")
+    }
+}
+
 const CONTAINERD: &str = "github.com/containerd/containerd/v2/cmd/containerd";
 const SHIM: &str = "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2";
 const CTR: &str = "github.com/containerd/containerd/v2/cmd/ctr";
@@ -199,6 +207,7 @@ pub(crate) const CATALOGUE: &[Component] = &[
     ),
     cni("portmap", "github.com/containernetworking/plugins/plugins/meta/portmap"),
     coredns(Set::Lab, "1.14", "coredns-1.14"),
+    kube_vip_stand_in("0.36"),
     k135("kubelet", "k8s.io/kubernetes/cmd/kubelet"),
     k135("kubeadm", "k8s.io/kubernetes/cmd/kubeadm"),
     k135("kubectl", "k8s.io/kubernetes/cmd/kubectl"),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use afloat_e2e::{Error, Site};
+use afloat_e2e::{Account, Error, Site};
 use afloat_lab::{Counts, Lab, Progress, Release, Role, Spec, upgrade_by_hand};
 use clap::{Parser, ValueEnum};
 use serde::{Deserialize, Serialize};
@@ -107,6 +107,10 @@ fn by_hand(spec: &Spec, to: &str) -> Result<Outcome, Error> {
     let lab = Lab::up(spec)?;
     let went = upgrade_by_hand(&lab, &Release::of(to)?, &Progress::new(false))?;
     println!("{}{went}", went.requests);
+    let silent = unheard(&went.requests);
+    if !silent.is_empty() {
+        return Err(Error::Unexpected("the upgrade by hand".to_owned(), silent.join("; ")));
+    }
     let machines = went.machines.iter().map(|times| (times.machine.clone(), times.total));
     let machines = machines.collect();
     Ok(Outcome::of(
@@ -135,9 +139,39 @@ fn by_afloat(spec: &Spec, to: &str, way: Way) -> Result<Outcome, Error> {
         let ended = format!("it ended with {:?}:\n{}", followed.exit_code, site.diagnosis());
         return Err(Error::Unexpected("afloat upgrade".to_owned(), ended));
     }
+    check(way, &site.lab, &account, &counts)?;
     let machines = account.nodes.iter();
     let machines = machines.map(|node| (node.node.clone(), node.window.unwrap_or_default()));
     Ok(Outcome::of(way, &site.lab, (ahead, whole), machines.collect(), &counts))
+}
+
+/// Figures of another way, or of probers that did not ask, say nothing of this one.
+fn check(way: Way, lab: &Lab, account: &Account, counts: &Counts) -> Result<(), Error> {
+    let of = |role| lab.machines().into_iter().filter(move |machine| machine.role() == role);
+    let names = |role| of(role).map(|machine| machine.name().to_owned());
+    let all: Vec<String> = names(Role::ControlPlane).chain(names(Role::Worker)).collect();
+    let mut wrong = account.lacks(&all.iter().map(String::as_str).collect::<Vec<_>>());
+    for node in &account.nodes {
+        if names(Role::ControlPlane).any(|name| name == node.node) {
+            wrong.extend(other_way(way, &node.node, node.way.as_deref()));
+        }
+    }
+    wrong.extend(unheard(counts));
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    Err(Error::Unexpected(format!("the {way} way"), wrong.join("; ")))
+}
+
+/// As a machine wrote it down: `swift`, or `conservative: why`.
+fn other_way(wanted: Way, node: &str, taken: Option<&str>) -> Option<String> {
+    let taken = taken.unwrap_or("no way that it wrote down");
+    let same = taken.split(':').next() == Some(wanted.to_string().as_str());
+    (!same).then(|| format!("{node} was taken the way {taken}"))
+}
+
+fn unheard(counts: &Counts) -> Vec<String> {
+    counts.silent(&["balancer harsh", "pod on cp-1"])
 }
 
 /// The table, and what missed its bar.
@@ -174,6 +208,12 @@ fn judged(outcomes: &[Outcome]) -> (String, Vec<String>) {
         }
         if one.way != Way::ByHand && one.lost > 0 {
             missed.push(format!("{}: {} requests to the API failed", one.way, one.lost));
+        }
+        if one.way != Way::ByHand && one.pages_lost > 0 {
+            missed.push(format!(
+                "{}: {} requests to the workload failed",
+                one.way, one.pages_lost
+            ));
         }
     }
     (table, missed)
@@ -228,5 +268,56 @@ fn main() -> ExitCode {
             eprintln!("error: {error}");
             ExitCode::FAILURE
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(way: Way, seconds: f64) -> Outcome {
+        Outcome {
+            way,
+            ahead: 0.0,
+            whole: seconds,
+            machines: Vec::new(),
+            control_plane: seconds,
+            worker: seconds,
+            sent: 100,
+            lost: 0,
+            put_off: 0,
+            pages_lost: 0,
+        }
+    }
+
+    #[test]
+    fn another_way_than_the_one_asked_for_is_named() {
+        for (taken, wrong) in [
+            (Some("swift"), true),
+            (Some("conservative: asked for"), false),
+            (None, true),
+        ] {
+            assert_eq!(
+                other_way(Way::Conservative, "cp-1", taken).is_some(),
+                wrong,
+                "{taken:?}"
+            );
+        }
+        assert_eq!(other_way(Way::Swift, "cp-1", Some("swift")), None);
+    }
+
+    #[test]
+    fn requests_that_were_lost_miss_the_bar_both_those_to_the_api_and_those_to_the_workload() {
+        let mut swift = outcome(Way::Swift, 20.0);
+        let by_hand = || Outcome {
+            pages_lost: 7,
+            lost: 7,
+            ..outcome(Way::ByHand, 100.0)
+        };
+        swift.pages_lost = 2;
+        let (_, missed) = judged(&[by_hand(), swift]);
+        assert_eq!(missed, ["swift: 2 requests to the workload failed"]);
+        let (_, missed) = judged(&[by_hand(), outcome(Way::Swift, 20.0)]);
+        assert!(missed.is_empty(), "{missed:?}");
     }
 }

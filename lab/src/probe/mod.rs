@@ -50,6 +50,10 @@ pub struct Count {
     pub longest_milliseconds: u64,
     /// Not sent: the pod that asks from there was gone, with its machine.
     pub away: u64,
+    /// How many times it was this prober's turn: what it did not send, it did not look at.
+    pub due: u64,
+    /// When the first request that failed was sent, and when the last one had failed, since the start.
+    pub failed_within: Option<(Duration, Duration)>,
     /// The first failures, each with the time since the start.
     pub failures: Vec<String>,
 }
@@ -59,43 +63,66 @@ pub struct Count {
 pub struct Counts(pub BTreeMap<String, BTreeMap<Kind, Count>>);
 
 impl Counts {
-    /// API requests that failed.
+    /// API requests that failed. Those through the virtual address are counted apart: it is nowhere while it moves.
     pub fn failed(&self) -> u64 {
-        self.sum(|kind, count| if kind == Kind::Page { 0 } else { count.failed })
+        self.sum(|place, kind, count| u64::from(kind != Kind::Page && place != VIRTUAL) * count.failed)
     }
 
     /// Requests to the test workload that failed.
     pub fn pages_failed(&self) -> u64 {
-        self.sum(|kind, count| if kind == Kind::Page { count.failed } else { 0 })
+        self.sum(|_, kind, count| u64::from(kind == Kind::Page) * count.failed)
+    }
+
+    /// Requests through the virtual address that failed.
+    pub fn virtual_failed(&self) -> u64 {
+        self.sum(|place, _, count| u64::from(place == VIRTUAL) * count.failed)
+    }
+
+    /// From the first request through the virtual address that failed to the last.
+    pub fn virtual_outage(&self) -> Duration {
+        let within = self.0.get(VIRTUAL).into_iter().flatten();
+        let within: Vec<_> = within.filter_map(|(_, count)| count.failed_within).collect();
+        let first = within.iter().map(|(first, _)| *first).min().unwrap_or_default();
+        let last = within.iter().map(|(_, last)| *last).max().unwrap_or_default();
+        last.saturating_sub(first)
     }
 
     /// Requests that a server put off as it ended; they were answered by another one.
     pub fn put_off(&self) -> u64 {
-        self.sum(|_, count| count.put_off)
+        self.sum(|_, _, count| count.put_off)
     }
 
     pub fn sent(&self) -> u64 {
-        self.sum(|_, count| count.sent)
+        self.sum(|_, _, count| count.sent)
     }
 
-    /// Of these places those that sent no reads, writes or reads on kept connections: that nothing of theirs failed says nothing.
+    /// That nothing failed says something only of those who asked. Named are these places where they have sent no reads, writes or reads on
+    /// kept connections; and of all that have counted, stopped by now, whoever sent less than half of what it was to, or was away for more
+    /// than a tenth of the time.
     pub fn silent(&self, places: &[&str]) -> Vec<String> {
-        let sent = |place: &str, kind| {
-            self.0
-                .get(place)
-                .and_then(|kinds| kinds.get(&kind))
-                .map_or(0, |count| count.sent)
-        };
         let asked = [Kind::Read, Kind::Write, Kind::Kept];
-        let all = places.iter().flat_map(|place| asked.map(|kind| (place, kind)));
-        let silent = all.filter(|(place, kind)| sent(place, *kind) == 0);
-        silent.map(|(place, kind)| format!("{place} {kind:?}")).collect()
+        let all = places.iter().flat_map(|place| asked.map(|kind| (*place, kind)));
+        let unheard = all.filter(|(place, kind)| {
+            let count = self.0.get(*place).and_then(|kinds| kinds.get(kind));
+            count.is_none_or(|count| count.sent == 0)
+        });
+        let unheard = unheard.map(|(place, kind)| format!("{place} {kind:?} sent nothing"));
+        let counted = self
+            .0
+            .iter()
+            .flat_map(|(place, kinds)| kinds.iter().map(move |(kind, count)| (place, kind, count)));
+        let lazy = counted.filter(|(.., count)| count.sent * 2 < count.due || count.away * 10 > count.due);
+        let lazy = lazy.map(|(place, kind, count)| {
+            let Count { sent, due, away, .. } = count;
+            format!("{place} {kind:?} sent {sent} of {due} and was away for {away}")
+        });
+        unheard.chain(lazy).collect()
     }
 
-    fn sum(&self, of: impl Fn(Kind, &Count) -> u64) -> u64 {
+    fn sum(&self, of: impl Fn(&str, Kind, &Count) -> u64) -> u64 {
         self.0
-            .values()
-            .flat_map(|kinds| kinds.iter().map(|(kind, count)| of(*kind, count)))
+            .iter()
+            .flat_map(|(place, kinds)| kinds.iter().map(|(kind, count)| of(place, *kind, count)))
             .sum()
     }
 }
@@ -127,6 +154,8 @@ impl fmt::Display for Counts {
 /// How the places are called that ask through the load balancers.
 const PLAIN: &str = "balancer plain";
 const HARSH: &str = "balancer harsh";
+/// And through the address that one of the control planes has.
+const VIRTUAL: &str = "virtual address";
 
 /// Probers that are chosen, not yet started.
 #[derive(Debug)]
@@ -134,7 +163,6 @@ pub struct Probers<'a> {
     lab: &'a Lab,
     machines: Vec<String>,
     every: Duration,
-    pods_every: Option<Duration>,
     balancers: Vec<&'static str>,
     load: Option<Load>,
 }
@@ -159,17 +187,15 @@ impl<'a> Probers<'a> {
                 .map(|machine| machine.name().to_owned())
                 .collect(),
             every: Duration::from_millis(200),
-            pods_every: None,
             balancers: vec![PLAIN, HARSH],
             load: None,
         }
     }
 
-    /// Through the harsh load balancer only, and from pods less often: every request costs the two cores that five machines share.
+    /// Through the harsh load balancer only: every request costs the two cores that five machines share.
     #[must_use]
     pub fn sparing(mut self) -> Self {
         self.balancers = vec![HARSH];
-        self.pods_every = Some(self.every * 3);
         self
     }
 
@@ -206,12 +232,16 @@ impl<'a> Probers<'a> {
             counts: Arc::default(),
             threads: Vec::new(),
         };
-        for (name, origin) in self.origins()? {
+        let origins = self.origins()?;
+        let many = u32::try_from(origins.len()).unwrap_or(u32::MAX).max(1);
+        for (number, (name, origin)) in (0..).zip(origins) {
+            let every = self.pace(&origin);
             let place = Place {
                 name: name.clone(),
                 origin: origin.clone(),
                 identity: Arc::clone(&identity),
-                every: self.pace(&origin),
+                every,
+                after: every * number / many,
                 stop: Arc::clone(&stop),
                 counts: Arc::clone(&running.counts),
             };
@@ -227,8 +257,7 @@ impl<'a> Probers<'a> {
     fn pace(&self, origin: &Origin) -> Duration {
         match origin {
             Origin::Load { load, .. } => Duration::from_secs(1) / load.requests_per_second.max(1),
-            Origin::Pod { .. } => self.pods_every.unwrap_or(self.every),
-            Origin::Network { .. } => self.every,
+            Origin::Pod { .. } | Origin::Network { .. } => self.every,
         }
     }
 
@@ -241,6 +270,10 @@ impl<'a> Probers<'a> {
             }
             let network = network.clone();
             origins.push((name.to_owned(), Origin::Network { network, address }));
+        }
+        if let Some(address) = self.lab.virtual_endpoint() {
+            let network = network.clone();
+            origins.push((VIRTUAL.to_owned(), Origin::Network { network, address }));
         }
         if let Some(load) = self.load {
             let address = self.lab.plain_balancer();
@@ -255,7 +288,8 @@ impl<'a> Probers<'a> {
                 &format!("--field-selector=spec.nodeName={name}"),
                 "--output=jsonpath={.items[0].metadata.uid}",
             ])?;
-            origins.push((format!("pod on {name}"), Origin::Pod { machine, pod }));
+            let pages = self.lab.spec().workload;
+            origins.push((format!("pod on {name}"), Origin::Pod { machine, pod, pages }));
         }
         Ok(origins)
     }
@@ -298,6 +332,51 @@ mod tests {
     use super::*;
 
     #[test]
+    fn whoever_asked_too_little_is_named() {
+        let count = |sent, away| Count {
+            sent,
+            away,
+            due: 100,
+            ..Count::default()
+        };
+        let of = |count| {
+            Counts(BTreeMap::from([(
+                "pod on w-1".to_owned(),
+                BTreeMap::from([(Kind::Page, count)]),
+            )]))
+        };
+        for (sent, away, wanted) in [
+            (50, 10, None),
+            (49, 0, Some("pod on w-1 Page sent 49 of 100 and was away for 0")),
+            (80, 11, Some("pod on w-1 Page sent 80 of 100 and was away for 11")),
+        ] {
+            assert_eq!(
+                of(count(sent, away)).silent(&[]),
+                Vec::from_iter(wanted),
+                "{sent} {away}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_fails_through_the_virtual_address_is_counted_apart_and_from_the_first_to_the_last() {
+        let count = |failed, first, last| Count {
+            failed,
+            failed_within: Some((Duration::from_secs(first), Duration::from_secs(last))),
+            ..Count::default()
+        };
+        let kinds = BTreeMap::from([
+            (Kind::Read, count(2, 60, 62)),
+            (Kind::Write, Count::default()),
+            (Kind::Kept, count(1, 61, 66)),
+        ]);
+        let counts = Counts(BTreeMap::from([(VIRTUAL.to_owned(), kinds)]));
+        assert_eq!((counts.failed(), counts.virtual_failed()), (0, 3));
+        assert_eq!(counts.virtual_outage(), Duration::from_secs(6));
+        assert_eq!(Counts::default().virtual_outage(), Duration::ZERO);
+    }
+
+    #[test]
     fn a_place_that_never_asked_is_named() {
         let count = |sent| Count {
             sent,
@@ -307,7 +386,7 @@ mod tests {
         let mut counts = Counts(BTreeMap::from([("pod on cp-1".to_owned(), BTreeMap::from(all))]));
         assert!(counts.silent(&["pod on cp-1"]).is_empty());
         counts.0.get_mut("pod on cp-1").unwrap().insert(Kind::Write, count(0));
-        assert_eq!(counts.silent(&["pod on cp-1"]), ["pod on cp-1 Write"]);
+        assert_eq!(counts.silent(&["pod on cp-1"]), ["pod on cp-1 Write sent nothing"]);
         assert_eq!(counts.silent(&["pod on cp-2"]).len(), 3);
     }
 

@@ -34,7 +34,12 @@ pub(super) enum Origin {
     /// A network, asking an address in it.
     Network { network: PathBuf, address: String },
     /// The pod of this uid on a machine, asking Services.
-    Pod { machine: Machine, pod: String },
+    Pod {
+        machine: Machine,
+        pod: String,
+        /// Whether the workload is there to be asked too.
+        pages: bool,
+    },
     /// Not to look, but to give the API servers something to do.
     Load {
         network: PathBuf,
@@ -48,7 +53,7 @@ impl Origin {
     fn network(&self) -> Option<PathBuf> {
         match self {
             Self::Network { network, .. } | Self::Load { network, .. } => Some(network.clone()),
-            Self::Pod { machine, pod } => machine
+            Self::Pod { machine, pod, .. } => machine
                 .processes()
                 .into_iter()
                 .find(|pid| {
@@ -76,9 +81,11 @@ impl Origin {
                 let kept = Target::api(Kind::Kept, address, &object, Arc::clone(identity));
                 vec![(Kind::Kept, kept)]
             }
-            Self::Pod { .. } => {
+            Self::Pod { pages, .. } => {
                 let mut targets = api(SERVICE);
-                targets.push((Kind::Page, Target::page(PAGE)));
+                if *pages {
+                    targets.push((Kind::Page, Target::page(PAGE)));
+                }
                 targets
             }
         }
@@ -92,6 +99,8 @@ pub(super) struct Place {
     pub(super) origin: Origin,
     pub(super) identity: Arc<Identity>,
     pub(super) every: Duration,
+    /// Into its turn: places that all asked at once would keep each other waiting.
+    pub(super) after: Duration,
     pub(super) stop: Arc<AtomicBool>,
     pub(super) counts: Shared,
 }
@@ -131,7 +140,7 @@ impl Place {
         // Ended with this function.
         let mut watches = JoinSet::new();
         let mut targets = self.fresh_targets();
-        let mut ticks = tokio::time::interval(self.every);
+        let mut ticks = tokio::time::interval_at((started + self.after).into(), self.every);
         // A prober that came too late asks no more often for that; a load is made up for, or machines that are busy would have less of it.
         ticks.set_missed_tick_behavior(match self.origin {
             Origin::Load { .. } => MissedTickBehavior::Burst,
@@ -177,6 +186,11 @@ impl Place {
                 self.count(started, done);
             }
         }
+        let turns = started.elapsed().as_nanos() / self.every.as_nanos().max(1);
+        let turns = u64::try_from(turns).unwrap_or(u64::MAX);
+        for (kind, _) in &targets {
+            self.note(*kind, |count| count.due = turns);
+        }
         // Each has its own bound, so this ends.
         while let Some(done) = under_way.join_next().await {
             self.count(started, done);
@@ -221,6 +235,9 @@ impl Place {
                 }
                 Err(why) => {
                     count.failed += 1;
+                    let sent = asked.duration_since(started);
+                    let (first, last) = count.failed_within.unwrap_or((sent, sent));
+                    count.failed_within = Some((first.min(sent), last.max(sent + took)));
                     if count.failures.len() < FAILURES_KEPT {
                         let at = asked.duration_since(started).as_secs_f64();
                         let clock = std::time::SystemTime::now()
