@@ -73,13 +73,15 @@ pub enum Action {
         /// Why a node is put back (annotation `afloat.dev/because`, in the same write); removed where `None`.
         because: Option<Reason>,
     },
-    /// One upgrade of a cluster at a time: the lease `afloat-upgrade` says whose. Taken by creating it; whoever finds it
+    /// One upgrade of a cluster at a time: the lease `afloat-upgrade` says whose, that of a ClusterUpgrade or of a group
+    /// that stands alone. Taken by creating it; whoever finds it
     /// there waits.
     TakeLock {
         namespace: Arc<str>,
         holder: Uid,
-        /// Name of the ClusterUpgrade that owns the lock: taken for one that is gone already, it is collected with it.
-        upgrade: Arc<str>,
+        /// Kind and name of whoever has this uid, and owns the lock: taken for one that is gone already, it is collected with it.
+        kind: &'static str,
+        name: Arc<str>,
     },
     /// Gives it back: deletes it.
     ReleaseLock {

@@ -81,6 +81,9 @@ fn broken(rule: u8, what: String) -> Result<(), Violation> {
 pub fn check(view: &View, action: &Action, now: Timestamp) -> Result<(), Violation> {
     match action {
         Action::WriteUpgradeStatus { target, status } => ledger(view, target, status),
+        Action::WriteControlPlaneStatus { status, .. } if status.slots.len() > 1 => {
+            broken(2, "two control planes at once".to_owned())
+        }
         Action::SetDesired { target, desired, .. } if *desired == DesiredNodeState::Upgraded => go(view, target),
         Action::CreateNodeUpgrade(upgrade) => versions(view, upgrade),
         Action::CreatePod(pod) if pod.task != Task::Stage => work_on_node(view, pod),

@@ -4,7 +4,7 @@ use std::str::FromStr as _;
 
 use afloat_api::clusterupgrade::Slot;
 use afloat_api::kubeadm::DesiredNodeState;
-use afloat_api::{NodeKubeadmUpgrade, NodeState, Reason};
+use afloat_api::{NodeKubeadmUpgrade, NodeRole, NodeState, Reason};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
 
@@ -151,6 +151,11 @@ impl<'a> Standing<'a> {
     /// Set aside: it failed, or a person had it undone, and it is not tried again.
     pub fn set_aside(self) -> bool {
         self.ended() && !self.succeeded() && !self.deferred()
+    }
+
+    /// Goes before the other control planes, and changes what the cluster shares; one that has left does neither.
+    pub fn is_first(self) -> bool {
+        self.upgrade.spec.role == NodeRole::FirstControlPlane && !self.lost_its_node()
     }
 
     /// Its machine was seen to leave the cluster.

@@ -9,6 +9,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube_derive::KubeSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::clusterupgrade::Slot;
+
 pub use control_plane::*;
 pub use node::*;
 pub use workers::*;
@@ -41,6 +43,12 @@ pub struct GroupUpgradeStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ::kube_core::ListMerge::Set)]
     pub in_flight: Vec<String>,
+    /// The ledger of a group that stands alone: the nodes that may be disrupted now, each entered before anything is done to it. Where a
+    /// ClusterUpgrade stands above, it is kept there.
+    #[schemars(length(max = 400))]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ::kube_core::ListMerge::Map(vec!["node".into()]))]
+    pub slots: Vec<Slot>,
     /// Conditions, one per type.
     #[schemars(schema_with = "crate::schema::conditions")]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -1,5 +1,5 @@
 //! A group's turn: makes the upgrades of its nodes, lets those go on that hold a slot, hears wishes, and sums up. Under a
-//! ClusterUpgrade the slots are that one's; a group that stands alone keeps its own in `status.inFlight`.
+//! ClusterUpgrade the slots are that one's; a group that stands alone keeps its own in `status.slots`, under the lock of the cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,14 +10,16 @@ use afloat_api::{ClusterUpgrade, ConditionType, GroupUpgradeStatus, NodeRole, No
 use jiff::Timestamp;
 
 use super::children::{self, NodeOrder};
+use super::lock;
 use super::roster::{Group, Members, Roster};
-use super::slots::{Granted, Granting};
+use super::slots::{self, Granted, Granting};
 use crate::action::{Action, Decision};
+use crate::gates::Closed;
 use crate::objects::{Standing, earlier_hop_is_open, set_condition, target_of};
 use crate::plan::{self, Stage, StageKind};
 use crate::settings::{Settings, Staging, upgrade_of};
-use crate::version::KubernetesVersion;
-use crate::view::{Key, Node, UNTIL_SEEN, View};
+use crate::version::{KubeletSkew, KubernetesVersion};
+use crate::view::{Key, Node, NodeName, UNTIL_SEEN, View};
 
 /// One group's turn.
 pub(super) struct Turn<'a> {
@@ -72,15 +74,20 @@ pub(crate) fn stages_by_turns(upgrade: &ClusterUpgrade) -> bool {
 
 /// The machines of a group that are there and have no upgrade of their own yet.
 fn missing<'a>(view: &'a View, members: &Members<'a>) -> impl Iterator<Item = &'a Node> {
-    let machines = members.group.machines().iter().filter_map(|machine| {
+    there(view, members.group).filter(|node| {
+        let standing = members.nodes.get(node.name.as_str());
+        standing.is_none_or(|standing| standing.node_uid() != node.uid.as_str())
+    })
+}
+
+/// The machines of a group that are there and stay.
+fn there<'a>(view: &'a View, group: Group<'a>) -> impl Iterator<Item = &'a Node> {
+    let machines = group.machines().iter().filter_map(|machine| {
         let node = view.nodes.get(machine.name.as_str())?;
         let is_meant = machine.uid.as_deref().is_none_or(|uid| uid == node.uid.as_str());
         is_meant.then_some(node.as_ref())
     });
-    machines.filter(|node| {
-        let standing = members.nodes.get(node.name.as_str());
-        !node.deleting && standing.is_none_or(|standing| standing.node_uid() != node.uid.as_str())
-    })
+    machines.filter(|node| !node.deleting)
 }
 
 fn max_concurrent(group: Group<'_>) -> usize {
@@ -99,6 +106,11 @@ impl<'a> Turn<'a> {
         self.members.group
     }
 
+    /// Its machines that are in the cluster, in the order in which they are listed.
+    fn machines_there(&self) -> impl Iterator<Item = &'a Node> {
+        there(self.view, self.members.group)
+    }
+
     fn stage(&self) -> Option<Stage> {
         let version = self.group().version().parse().ok()?;
         Some(Stage::exact(self.group().kind(), version, Vec::new()))
@@ -113,17 +125,17 @@ impl<'a> Turn<'a> {
                 .map(|status| status.slots.clone())
                 .unwrap_or_default();
         }
-        let names = self
-            .group()
-            .status()
-            .map(|status| status.in_flight.as_slice())
-            .unwrap_or_default();
-        names
-            .iter()
-            .filter_map(|name| self.members.nodes.get(name.as_str()))
-            .filter(|standing| !standing.ended())
-            .map(|standing| standing.slot(self.now))
-            .collect()
+        let held = self.group().status().map(|status| status.slots.as_slice());
+        let roster = Roster::of_groups(self.view, vec![self.group()]);
+        let ledger_as_of = self.group().target().revision;
+        let mut slots = slots::still_held(self.view, &roster, held.unwrap_or_default(), ledger_as_of);
+        // Undoing needs no leave here, and has its place all the same.
+        for standing in self.members.nodes.iter().filter(|standing| standing.in_flight()) {
+            if !slots.iter().any(|slot| slot.node == standing.node()) {
+                slots.push(standing.slot(self.now));
+            }
+        }
+        slots
     }
 
     fn aborted(&self) -> bool {
@@ -254,17 +266,14 @@ impl<'a> Turn<'a> {
         if stage.kind == StageKind::Workers {
             return NodeRole::Worker;
         }
-        let first_taken = self
-            .members
-            .nodes
-            .iter()
-            .any(|standing| standing.upgrade.spec.role == NodeRole::FirstControlPlane);
+        let first_taken = self.members.nodes.iter().any(Standing::is_first);
         let someone_there = self
             .view
             .control_plane_nodes()
             .any(|other| !plan::needs(self.view, other, stage, false));
-        let first_listed = self.group().machines().first().map(|machine| machine.name.as_str());
-        if !first_taken && !someone_there && first_listed == Some(node.name.as_str()) {
+        // Of those that are there: one that has left before its turn cannot go first.
+        let first = self.machines_there().next().map(|node| &node.name);
+        if !first_taken && !someone_there && first == Some(&node.name) {
             NodeRole::FirstControlPlane
         } else {
             NodeRole::ControlPlane
@@ -342,14 +351,15 @@ impl<'a> Turn<'a> {
             .filter(|standing| standing.in_flight())
             .map(|standing| standing.node().to_owned())
             .collect();
-        let mut held = None;
+        let (mut held, mut ledger) = (None, Vec::new());
         if self.upgrade.is_none() {
-            in_flight.extend(slots.iter().map(|slot| slot.node.clone()));
+            ledger.extend_from_slice(slots);
             if !group.paused() {
                 let granted = self.grant_alone(slots);
-                in_flight.extend(granted.slots.into_iter().map(|slot| slot.node));
+                ledger.extend(granted.slots);
                 held = granted.held.into_iter().next();
             }
+            in_flight.extend(ledger.iter().map(|slot| slot.node.clone()));
         }
         let upgraded = self.count(|standing| standing.succeeded());
         let failed = self.count(|standing| standing.failed());
@@ -371,6 +381,9 @@ impl<'a> Turn<'a> {
                 let progress = format!("{upgraded} of {required} at {}", group.version());
                 // Where an upgrade stands above it, that one says who waits.
                 match held.filter(|_| in_flight.is_empty()) {
+                    Some((node, closed)) if node.as_str().is_empty() => {
+                        (closed.reason, format!("{progress}; waits: {}", closed.message))
+                    }
                     Some((node, closed)) => (closed.reason, format!("{progress}; {node} waits: {}", closed.message)),
                     None => (Reason::InProgress, progress),
                 }
@@ -387,8 +400,10 @@ impl<'a> Turn<'a> {
             failed,
             ready,
             in_flight: in_flight.into_iter().take(500).collect(),
+            slots: ledger,
             conditions,
         };
+        self.give_back_lock(&status, over || failed > 0);
         if status != before {
             let (target, status) = (group.target(), Box::new(status));
             self.decision.actions.push(match group {
@@ -421,10 +436,14 @@ impl<'a> Turn<'a> {
         let Some(stage) = self.stage() else {
             return Granted::default();
         };
-        let failed = self.members.nodes.iter().any(Standing::failed);
-        // An upgrade of the whole cluster has the word over who goes.
-        if failed || self.view.lock.is_some() {
+        if self.members.nodes.iter().any(Standing::failed) {
             return Granted::default();
+        }
+        if let Some(closed) = lock::taken_by_another(self.view, self.group()).or_else(|| self.too_new(&stage)) {
+            return Granted {
+                held: vec![(NodeName::from(""), closed)],
+                ..Granted::default()
+            };
         }
         let roster = Roster::of_groups(self.view, vec![self.group()]);
         let granting = Granting {
@@ -442,7 +461,56 @@ impl<'a> Turn<'a> {
         if granted.behind {
             self.decision.again = Some(self.now + UNTIL_SEEN);
         }
+        if !granted.slots.is_empty() && self.view.lock.is_none() {
+            let target = self.group().target();
+            self.decision.actions.push(Action::TakeLock {
+                namespace: Arc::clone(&self.view.home),
+                holder: target.uid,
+                kind: self.group().word(),
+                name: target.key.name,
+            });
+        }
         granted
+    }
+
+    /// A kubelet must not be newer than an API server it may talk to; an upgrade of the whole cluster brings those first.
+    fn too_new(&self, stage: &Stage) -> Option<Closed> {
+        let servers = self.view.control_plane_nodes().filter_map(|node| {
+            let server = plan::api_server_version(self.view, node)?;
+            Some((server, node))
+        });
+        let (oldest, node) = servers.min_by_key(|(server, _)| *server)?;
+        let newer = stage.kind == StageKind::Workers && stage.version.kubelet_skew(oldest) == KubeletSkew::Newer;
+        newer.then(|| Closed {
+            reason: Reason::VersionSkew,
+            message: format!(
+                "kubelets at {} would be newer than the API server of {}, which is at {oldest}: upgrade the control plane first",
+                stage.version, node.name
+            ),
+            blocked_by: Some(children::machine(node)),
+            until: None,
+        })
+    }
+
+    /// Gives the lock of the cluster back where nobody is to go any more: by what is on record, and was written after the lock was taken,
+    /// as one who has seen less may not know of a slot.
+    fn give_back_lock(&mut self, status: &GroupUpgradeStatus, over: bool) {
+        let group = self.group();
+        let lock = self
+            .view
+            .lock
+            .as_ref()
+            .filter(|lock| lock.holder.as_str() == group.uid());
+        if let Some(lock) = lock
+            && over
+            && status.slots.is_empty()
+            && status.in_flight.is_empty()
+            && group.status() == Some(status)
+            && group.target().revision > lock.target.revision
+        {
+            let lock = lock.target.clone();
+            self.decision.actions.push(Action::ReleaseLock { lock });
+        }
     }
 }
 

@@ -2,43 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use afloat_api::{ObjectRef, Reason, labels};
+use afloat_api::{ObjectRef, labels};
 
 use super::{Turn, children};
 use crate::action::Action;
-use crate::gates::Closed;
 use crate::plan::{self, Stage, StageKind};
-use crate::settings::{Settings, controller};
+use crate::settings::Settings;
 use crate::view::Node;
 
 /// Machines in one group object: far below etcd's limit for an object.
 const GROUP_SIZE: usize = 1000;
 
 impl Turn<'_> {
-    /// A group that stands alone keeps a ledger of its own: while one of its nodes is in flight, no other starts.
-    pub(super) fn group_alone(&self) -> Option<Closed> {
-        let planes = self.view.control_planes.values();
-        let planes = planes.map(|group| ("ControlPlaneKubeadmUpgrade", &group.metadata, group.status.as_ref()));
-        let workers = self.view.workers.values();
-        let workers = workers.map(|group| ("WorkersKubeadmUpgrade", &group.metadata, group.status.as_ref()));
-        let (kind, meta, _) = planes.chain(workers).find(|(_, meta, status)| {
-            controller(meta.owner_references.as_deref()).is_none()
-                && status.is_some_and(|status| !status.in_flight.is_empty())
-        })?;
-        let name = meta.name.clone().unwrap_or_default();
-        Some(Closed {
-            reason: Reason::WaitingForOtherUpgrade,
-            message: format!("{name} stands alone and has a node in flight; it ends by itself"),
-            blocked_by: Some(ObjectRef {
-                kind: kind.to_owned(),
-                namespace: meta.namespace.clone(),
-                name,
-                ..ObjectRef::default()
-            }),
-            until: None,
-        })
-    }
-
     pub(super) fn ensure_groups(&mut self, stage: &Stage, settings: &Settings) {
         let view = self.view;
         // Whoever has an upgrade of its own is in a group: the lists need not be looked at for most.

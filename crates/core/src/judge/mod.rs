@@ -257,9 +257,6 @@ impl Turn<'_> {
         if let Err(closed) = self.lock() {
             return self.hold_all(*closed);
         }
-        if let Some(closed) = self.group_alone() {
-            return self.hold_all(closed);
-        }
         let stages = match self.stages(settings) {
             Ok(stages) => stages,
             Err(error) => {

@@ -35,6 +35,14 @@ impl<'a> Group<'a> {
         target_of(self.meta())
     }
 
+    /// Its kind, as the API server has it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::ControlPlane(_) => "ControlPlaneKubeadmUpgrade",
+            Self::Workers(_) => "WorkersKubeadmUpgrade",
+        }
+    }
+
     pub fn kind(self) -> StageKind {
         match self {
             Self::ControlPlane(_) => StageKind::ControlPlane,

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use afloat_api::clusterupgrade::{MAX_SLOTS, Slot};
-use afloat_api::{NodeRole, Reason};
+use afloat_api::{NodeRole, ObjectRef, Reason};
 use jiff::Timestamp;
 
 use super::roster::Roster;
@@ -12,7 +12,7 @@ use super::undoing::{is_wished, undo_refused};
 use crate::capacity::Room;
 use crate::gates::{self, Closed};
 use crate::lifecycle::drain;
-use crate::objects::Standing;
+use crate::objects::{Standing, target_of};
 use crate::plan::{self, Stage, StageKind};
 use crate::settings::{Settings, Share, upgrade_uid};
 use crate::view::{Key, Node, NodeName, Revision, View};
@@ -97,13 +97,8 @@ impl<'a> Granting<'a> {
         for candidate in self.candidates() {
             let role = candidate.standing.upgrade.spec.role;
             let closed = paused(candidate.node).or_else(|| {
-                (role != NodeRole::FirstControlPlane && !first_done).then(|| Closed {
-                    reason: Reason::WaitingForEarlierNode,
-                    message: "the first control plane changes what the cluster shares; it goes before the others"
-                        .to_owned(),
-                    blocked_by: None,
-                    until: None,
-                })
+                let waits = role != NodeRole::FirstControlPlane && !first_done;
+                waits.then(|| self.first_goes_before(candidate.standing))
             });
             let closed = closed
                 .or_else(|| self.keeps_the_address(candidate.node, &granted.held))
@@ -121,6 +116,37 @@ impl<'a> Granting<'a> {
             granted.held.push((candidate.node.name.clone(), closed));
         }
         granted
+    }
+
+    /// The others wait for the first control plane; where that one has left before its turn, for a person who makes another one the first.
+    fn first_goes_before(&self, standing: Standing<'_>) -> Closed {
+        let mut standings = self.roster.serving(self.stage).flat_map(|members| members.nodes.iter());
+        let target = target_of(&standing.upgrade.metadata);
+        let (message, blocked_by) = if standings.any(Standing::is_first) {
+            (
+                "the first control plane changes what the cluster shares; it goes before the others".to_owned(),
+                None,
+            )
+        } else {
+            let (namespace, name) = (&target.key.namespace, &target.key.name);
+            let message = format!(
+                "the control plane that was to go first has left: kubectl -n {namespace} delete nodekubeadmupgrade {name} lets {} go in its place",
+                standing.node()
+            );
+            let object = ObjectRef {
+                kind: "NodeKubeadmUpgrade".to_owned(),
+                namespace: Some(namespace.to_string()),
+                name: name.to_string(),
+                ..ObjectRef::default()
+            };
+            (message, Some(object))
+        };
+        Closed {
+            reason: Reason::WaitingForEarlierNode,
+            message,
+            blocked_by,
+            until: None,
+        }
     }
 
     /// Whoever holds the virtual address does not overtake those that are held by their pods: it would move onto one of them, and again.

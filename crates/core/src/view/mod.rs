@@ -117,7 +117,7 @@ impl OnNode {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lock {
     pub target: Target,
-    /// Uid of the ClusterUpgrade (`spec.holderIdentity`).
+    /// Uid of the ClusterUpgrade, or of the group that stands alone (`spec.holderIdentity`).
     pub holder: Uid,
 }
 

@@ -254,10 +254,9 @@ fn evict(pod: &Target, grace_seconds: Option<i64>) -> Request {
     }
 }
 
-fn lock(namespace: &str, holder: &str, upgrade: &str) -> Request {
+fn lock(namespace: &str, holder: &str, (kind, name): (&str, &str)) -> Request {
     // Owned, so that one taken for an upgrade that is gone already (a stale view) does not stay for ever.
-    let owner =
-        json!({ "apiVersion": "afloat.dev/v1alpha1", "kind": "ClusterUpgrade", "name": upgrade, "uid": holder });
+    let owner = json!({ "apiVersion": "afloat.dev/v1alpha1", "kind": kind, "name": name, "uid": holder });
     let body = json!({
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
@@ -320,8 +319,9 @@ pub fn of(action: &Action, bundle_key: Option<&str>) -> Result<Request, serde_js
         Action::TakeLock {
             namespace,
             holder,
-            upgrade,
-        } => lock(namespace, holder.as_str(), upgrade),
+            kind,
+            name,
+        } => lock(namespace, holder.as_str(), (kind, name)),
         Action::ReleaseLock { lock } => delete(Kind::UpgradeLock, lock, None),
         Action::Cordon { node, by } => merge(
             Kind::Node,

@@ -279,7 +279,8 @@ async fn the_lock_is_held_by_one() {
     let take = |holder: &str| Action::TakeLock {
         namespace: Arc::from(HOME),
         holder: Uid::from(holder),
-        upgrade: Arc::from("edge-1"),
+        kind: "ClusterUpgrade",
+        name: Arc::from("edge-1"),
     };
     let lock = written(&cluster, &take("one")).await.target();
     assert_eq!(written(&cluster, &take("one")).await.target(), lock, "ours already");

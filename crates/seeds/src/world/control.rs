@@ -86,17 +86,11 @@ impl World {
             KindName::Upgrade => {
                 self.collect_children::<afloat_api::ControlPlaneKubeadmUpgrade>(owner);
                 self.collect_children::<afloat_api::WorkersKubeadmUpgrade>(owner);
-                let locks = self.store.locks.values();
-                let held: Vec<Key> = locks
-                    .filter(|lock| lock.holder == *owner)
-                    .map(|lock| lock.target.key.clone())
-                    .collect();
-                for key in held {
-                    self.store.remove::<Lock>(Writer::Collector, &key);
-                }
+                self.collect_locks(owner);
             }
             KindName::ControlPlane | KindName::Workers => {
                 self.collect_children::<afloat_api::NodeKubeadmUpgrade>(owner);
+                self.collect_locks(owner);
             }
             KindName::NodeUpgrade => {
                 let pods: Vec<Key> = self
@@ -115,6 +109,17 @@ impl World {
                 }
             }
             _ => {}
+        }
+    }
+
+    fn collect_locks(&mut self, owner: &Uid) {
+        let locks = self.store.locks.values();
+        let held: Vec<Key> = locks
+            .filter(|lock| lock.holder == *owner)
+            .map(|lock| lock.target.key.clone())
+            .collect();
+        for key in held {
+            self.store.remove::<Lock>(Writer::Collector, &key);
         }
     }
 
@@ -137,11 +142,10 @@ impl World {
         let Some(lock) = self.store.locks.changes()[index].after.clone() else {
             return;
         };
-        let held = self
-            .store
-            .upgrades
-            .values()
-            .any(|upgrade| upgrade.uid() == lock.holder.as_str());
+        let holder = lock.holder.as_str();
+        let held = self.store.upgrades.values().any(|upgrade| upgrade.uid() == holder)
+            || self.store.control_planes.values().any(|group| group.uid() == holder)
+            || self.store.workers.values().any(|group| group.uid() == holder);
         if !held {
             let after = self.some(100, 3 * SECOND);
             self.later(after, Event::Collect(KindName::Upgrade, lock.holder.clone()));

@@ -1,6 +1,11 @@
 //! Slots: recorded first, one for each node, given back on evidence, and never beside another ledger.
 
+use std::sync::Arc;
+
+use afloat_api::{ControlPlaneKubeadmUpgrade, NodeRole};
+
 use super::*;
+use crate::explain::explain;
 use crate::settings::upgrade_uid;
 use crate::view::Component;
 
@@ -52,11 +57,82 @@ fn the_slot_of_a_machine_that_is_not_seen_counts() {
     assert_eq!(table.slot_nodes(&key), ["worker-1"], "two would be away at once");
 }
 
+/// The first group of control planes of an upgrade, without the upgrade above it, in a cluster of its own.
+fn control_planes_alone(planes: usize) -> (Table, Key) {
+    let (mut table, _) = table(planes, 0, spec());
+    table.stage_all();
+    let mut group = table.view().control_planes.values().next().unwrap().as_ref().clone();
+    group.metadata.owner_references = None;
+    group.status = None;
+    let mut alone = Table::new(Cluster::new(planes, 0, FROM).images(&[TO]));
+    let key = crate::objects::key_of(&group.metadata);
+    alone.cluster.view.control_planes.insert(key.clone(), Arc::new(group));
+    (alone, key)
+}
+
+fn ledger(table: &Table, group: &Key) -> Vec<String> {
+    let status = table.view().control_planes[group].status.clone().unwrap();
+    status.slots.into_iter().map(|slot| slot.node).collect()
+}
+
+fn says(table: &Table, group: &Key) -> String {
+    let status = table.view().control_planes[group].status.clone().unwrap();
+    let progressing = status.conditions.into_iter().find(|one| one.type_ == "Progressing");
+    progressing.unwrap().message
+}
+
+/// An operator that starts anew reads its kinds from an API server that may lag behind, each by itself.
+#[test]
+fn p21_the_slot_of_a_group_alone_stays_where_an_old_view_does_not_show_who_holds_it() {
+    let (mut table, group) = control_planes_alone(3);
+    table.stage_all();
+    table.becomes("cp-1", NodeState::Succeeded, None);
+    table.stage_all();
+    assert_eq!(ledger(&table, &group), ["cp-2"]);
+    let now = table.view().clone();
+    let old = NodeKubeadmUpgrade::clone(&table.node_upgrade("cp-2"));
+    let key = crate::objects::key_of(&old.metadata);
+    table.cluster.view.remove_node_upgrade(&key);
+    table.cluster.view.node_upgrades_as_of = crate::view::Revision(0);
+    let decision = table.decide(&Subject::ControlPlane(group.clone()));
+    table.carry_out(&decision);
+    assert_eq!(ledger(&table, &group), ["cp-2"], "two would be away at once");
+    table.cluster.view = now;
+    table.becomes("cp-2", NodeState::Succeeded, None);
+    table.stage_all();
+    assert_eq!(ledger(&table, &group), ["cp-3"]);
+}
+
+#[test]
+fn p21_of_two_groups_alone_one_goes_after_the_other() {
+    let (mut table, first) = control_planes_alone(3);
+    let mut other = ControlPlaneKubeadmUpgrade::clone(&table.view().control_planes[&first]);
+    other.metadata.name = Some("other".to_owned());
+    other.metadata.uid = Some("uid-other".to_owned());
+    other.spec.machines_require_upgrade.remove(0);
+    let planes = &mut table.cluster.view.control_planes;
+    let of_first = Arc::make_mut(planes.get_mut(&first).unwrap());
+    of_first.spec.machines_require_upgrade.truncate(1);
+    let second = crate::objects::key_of(&other.metadata);
+    planes.insert(second.clone(), Arc::new(other));
+    table.stage_all();
+    assert_eq!(table.going(), ["cp-1"]);
+    assert!(ledger(&table, &second).is_empty());
+    let said = says(&table, &second);
+    assert!(said.contains("stands alone and is under way"), "{said}");
+    table.becomes("cp-1", NodeState::Succeeded, None);
+    table.stage_all();
+    assert!(ledger(&table, &first).is_empty());
+    assert_eq!(ledger(&table, &second).len(), 1);
+    let holder = table.view().lock.clone().unwrap().holder;
+    assert_eq!(holder.as_str(), "uid-other");
+}
+
 #[test]
 fn a_group_alone_and_an_upgrade_do_not_go_at_once() {
-    let (mut table, key) = table(3, 1, spec());
+    let (mut table, _) = table(3, 1, spec());
     table.stage_all();
-    let mut group = table.view().workers.values().next().unwrap().as_ref().clone();
+    let mut group = table.view().control_planes.values().next().unwrap().as_ref().clone();
     group.metadata.owner_references = None;
     group.metadata.name = Some("alone".to_owned());
     group.metadata.uid = Some("uid-alone".to_owned());
@@ -65,22 +141,74 @@ fn a_group_alone_and_an_upgrade_do_not_go_at_once() {
     table
         .cluster
         .view
-        .workers
-        .insert(alone.clone(), std::sync::Arc::new(group));
+        .control_planes
+        .insert(alone.clone(), Arc::new(group.clone()));
     table.stage_all();
-    let in_flight = |table: &Table| table.view().workers[&alone].status.clone().unwrap().in_flight;
-    assert!(in_flight(&table).is_empty(), "the upgrade holds the lock");
-    // The other way round: a group that has begun is waited for.
-    let mut status = table.view().workers[&alone].status.clone().unwrap();
-    status.in_flight = vec!["worker-1".to_owned()];
-    std::sync::Arc::make_mut(table.cluster.view.workers.get_mut(&alone).unwrap()).status = Some(status);
-    table.becomes("cp-1", NodeState::Succeeded, None);
-    let decision = table.decide(&Subject::Upgrade(key.clone()));
-    table.carry_out(&decision);
-    assert!(
-        table.slots(&key).is_empty(),
-        "worker-1 is out by the group's own ledger"
-    );
+    assert!(ledger(&table, &alone).is_empty(), "the upgrade holds the lock");
+    assert!(says(&table, &alone).contains("clusterupgrade/edge-1 is under way"));
+    // The other way round: a group that has begun is waited for, and gives the lock back when it is done.
+    let (mut table, group) = control_planes_alone(3);
+    table.stage_all();
+    let key_of_upgrade = table.upgrade("edge-2", spec());
+    assert_eq!(ledger(&table, &group), ["cp-1"]);
+    for node in ["cp-1", "cp-2", "cp-3"] {
+        table.stage_all();
+        assert!(table.slots(&key_of_upgrade).is_empty());
+        let said = explain(table.view(), &key_of_upgrade, table.now).unwrap().to_string();
+        assert!(said.contains("stands alone and is under way"), "{said}");
+        table.becomes(node, NodeState::Succeeded, None);
+    }
+    table.settle();
+    let holder = table.view().lock.clone().unwrap().holder;
+    let upgrade = &table.view().upgrades[&key_of_upgrade];
+    assert_eq!(upgrade.metadata.uid.as_deref(), Some(holder.as_str()));
+}
+
+/// The control plane of a cluster is another one's to upgrade then; kubelets wait for it.
+#[test]
+fn workers_alone_are_not_made_newer_than_an_api_server() {
+    let (mut of_upgrade, _) = table(1, 1, spec());
+    of_upgrade.stage_all();
+    let mut group = of_upgrade.view().workers.values().next().unwrap().as_ref().clone();
+    group.metadata.owner_references = None;
+    group.status = None;
+    let mut table = Table::new(Cluster::new(1, 1, FROM).images(&[TO]));
+    let key = crate::objects::key_of(&group.metadata);
+    table.cluster.view.workers.insert(key.clone(), Arc::new(group));
+    table.stage_all();
+    assert_eq!(table.going(), Vec::<String>::new());
+    let status = table.view().workers[&key].status.clone().unwrap();
+    let said = &status.conditions[0].message;
+    assert!(said.contains("newer than the API server of cp-1"), "{said}");
+}
+
+/// kubeadm's first call for a version is made on one of those that are there.
+#[test]
+fn p21_where_the_first_control_plane_has_left_another_goes_first() {
+    let (mut table, group) = control_planes_alone(4);
+    table.cluster.view.nodes.remove("cp-1");
+    table.stage_all();
+    assert_eq!(table.going(), ["cp-2"]);
+    assert_eq!(table.node_upgrade("cp-2").spec.role, NodeRole::FirstControlPlane);
+    assert_eq!(table.node_upgrade("cp-3").spec.role, NodeRole::ControlPlane);
+    assert_eq!(ledger(&table, &group), ["cp-2"]);
+
+    // It leaves when the others' upgrades are made already: a person is told how another one becomes the first.
+    let (mut table, group) = control_planes_alone(4);
+    table.cluster.node("cp-1", |node| node.pause = Some("true".into()));
+    table.stage_all();
+    table.cluster.view.nodes.remove("cp-1");
+    table.becomes("cp-1", NodeState::Failed, Some(Reason::ObjectGone));
+    table.stage_all();
+    assert_eq!(table.going(), Vec::<String>::new());
+    let name = table.node_upgrade("cp-2").metadata.name.unwrap();
+    let said = says(&table, &group);
+    assert!(said.contains(&format!("delete nodekubeadmupgrade {name}")), "{said}");
+    let of_second = crate::objects::key_of(&table.node_upgrade("cp-2").metadata);
+    table.cluster.view.remove_node_upgrade(&of_second);
+    table.stage_all();
+    assert_eq!(table.going(), ["cp-2"]);
+    assert_eq!(table.node_upgrade("cp-2").spec.role, NodeRole::FirstControlPlane);
 }
 
 #[test]
