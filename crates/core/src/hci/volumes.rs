@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use super::view::{Seen, Volume};
+use super::view::{Engine, Seen, Volume};
 use super::vms;
-use crate::view::{NodeName, View};
+use crate::view::{Key, NodeName, View};
 
 /// How many volumes are named before the rest is counted.
 const NAMED: usize = 8;
@@ -35,15 +35,27 @@ pub fn degraded(view: &View) -> impl Iterator<Item = &Arc<Seen<Volume>>> {
 /// Hosts from which on all replicas of a volume can be whole while one host is away.
 const HOSTS_FOR_REDUNDANCY: usize = 3;
 
-/// Volumes that have not what they need to lose a node: nothing moves until they have. On two hosts a replica is always missing; there one that is whole has
-/// to be left.
+/// Volumes that have not what they need to lose a node: nothing moves until they have. Where there are fewer hosts than replicas a volume is never
+/// whole in Longhorn's own words; there its engine has to have one replica on each host, or as many as it asks for.
 pub fn not_whole(view: &View) -> Vec<&str> {
-    if vms::hosts(view).count() >= HOSTS_FOR_REDUNDANCY {
+    let hosts = vms::hosts(view).count();
+    if hosts >= HOSTS_FOR_REDUNDANCY {
         return degraded(view).map(|volume| &*volume.target.key.name).collect();
     }
-    let engines = view.hci.engines.values();
-    let broken = engines.filter(|engine| engine.running && engine.whole == 0);
-    broken.map(|engine| &*engine.volume).collect()
+    let lacks = |engine: &&Arc<Seen<Engine>>| engine.running && engine.whole < needed(view, engine, hosts);
+    let engines = view.hci.engines.values().filter(lacks);
+    engines.map(|engine| &*engine.volume).collect()
+}
+
+/// How many replicas of an engine's volume have to be whole. Of a volume that is not seen it is not known that it asks for fewer than there are hosts.
+fn needed(view: &View, engine: &Seen<Engine>, hosts: usize) -> usize {
+    let key = Key::new(&engine.target.key.namespace, &engine.volume);
+    let wanted = view
+        .hci
+        .volumes
+        .get(&key)
+        .map_or(hosts, |volume| usize::try_from(volume.replicas).unwrap_or_default());
+    wanted.min(hosts).max(1)
 }
 
 /// Why a volume is attached, in words.

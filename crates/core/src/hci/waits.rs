@@ -14,9 +14,6 @@ use super::{flow, pause, task, vms, volumes};
 use crate::view::{Node, NodeName, Pod, PodBudget, View};
 use crate::words;
 
-/// Nodes from which on volumes can have all their replicas while one node is away.
-const NODES_FOR_REDUNDANCY: usize = 3;
-
 /// Something is being done to a node.
 pub fn in_flight(state: State) -> bool {
     matches!(
@@ -65,14 +62,10 @@ pub fn open(turn: &Turn<'_>, node: &Node) -> Result<(), (Reason, String)> {
         );
         return Err((Reason::WaitingForNode, text));
     }
-    if vms::hosts(turn.view).count() >= NODES_FOR_REDUNDANCY {
-        let names: Vec<&str> = volumes::degraded(turn.view)
-            .map(|volume| &*volume.target.key.name)
-            .collect();
-        if !names.is_empty() {
-            let text = format!("waits for volumes that have not all their replicas: {}", some(&names));
-            return Err((Reason::WaitingForVolume, text));
-        }
+    let names = volumes::not_whole(turn.view);
+    if !names.is_empty() {
+        let text = format!("waits for volumes that have not all their replicas: {}", some(&names));
+        return Err((Reason::WaitingForVolume, text));
     }
     Ok(())
 }

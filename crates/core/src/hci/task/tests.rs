@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use super::*;
 use crate::hci::tests::world::World;
-use crate::hci::view::{HciObject, Migration, RestoreList, Run, Vm, Volume};
+use crate::hci::view::{Engine, HciObject, Migration, RestoreList, Run, Vm, Volume};
 use crate::view::{NodeName, PodBudget, Revision, Selector, Uid};
 
 pub(super) const NODE: &str = "node-1";
@@ -112,6 +112,31 @@ fn h46_nothing_moves_while_volumes_are_being_rebuilt() {
     let look = look(&world);
     assert!(matches!(look, Look::Wait { .. }));
     assert!(look.words().contains("pvc-7"), "{look:?}");
+}
+
+#[test]
+fn h46_on_two_nodes_nothing_moves_while_one_replica_alone_is_whole() {
+    for (replicas, whole, waits) in [(3, 1, true), (3, 2, false), (1, 1, false), (1, 0, true)] {
+        let mut world = World::new(2);
+        world.add_vm("web", NODE, |_| {});
+        let volume = Volume {
+            state: Arc::from("attached"),
+            robustness: Arc::from("degraded"),
+            replicas,
+            ..Volume::default()
+        };
+        world.take("longhorn-system", "pvc-7", volume, HciObject::Volume);
+        let engine = Engine {
+            volume: Arc::from("pvc-7"),
+            running: true,
+            whole,
+            ..Engine::default()
+        };
+        world.take("longhorn-system", "pvc-7-e-0", engine, HciObject::Engine);
+        let look = look(&world);
+        let held = look.words().contains("all their replicas: pvc-7");
+        assert_eq!(held, waits, "{whole} of {replicas}: {look:?}");
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use afloat_api::labels;
 
 use super::world::{NAME, NEW_OS, NEW_RKE2, RELEASE, World};
 use crate::hci::action::{HciAction, JobKind};
-use crate::hci::view::{HciKind, HciObject, LocalCluster, Upstream, Volume};
+use crate::hci::view::{Engine, HciKind, HciObject, LocalCluster, Upstream, Volume};
 use crate::view::{Key, NodeName};
 
 fn count(world: &World, wanted: impl Fn(&HciAction) -> bool) -> usize {
@@ -399,6 +399,45 @@ fn a_volume_without_all_its_replicas_and_a_node_that_is_away_hold_the_next_node_
     world.take("longhorn-system", "pvc-1", volume("healthy"), HciObject::Volume);
     world.settle();
     assert_eq!(world.state("node-1"), "Pre-draining");
+}
+
+/// On two nodes: replicas asked for, replicas that are whole, and whether a node may be taken away from them.
+const ON_TWO_NODES: [(i32, usize, bool); 5] = [(3, 1, false), (2, 1, false), (3, 2, true), (1, 1, true), (1, 0, false)];
+
+#[test]
+fn on_two_nodes_the_only_whole_replica_of_a_volume_is_not_taken_away() {
+    for (replicas, whole, goes) in ON_TWO_NODES {
+        let mut world = World::new(2);
+        world.start();
+        world.reach_nodes();
+        world.take_through("node-1");
+        let volume = Volume {
+            state: Arc::from("attached"),
+            robustness: Arc::from("degraded"),
+            node: Some(NodeName::from("node-2")),
+            replicas,
+            ..Volume::default()
+        };
+        world.take("longhorn-system", "pvc-1", volume, HciObject::Volume);
+        let engine = |whole| Engine {
+            volume: Arc::from("pvc-1"),
+            node: Some(NodeName::from("node-2")),
+            running: true,
+            whole,
+        };
+        world.take("longhorn-system", "pvc-1-e-0", engine(whole), HciObject::Engine);
+        world.rancher_asks("node-2");
+        let case = format!("{whole} of {replicas}: {}", world.told("node-2"));
+        assert_eq!(world.state("node-2") == "Pre-draining", goes, "{case}");
+        assert_eq!(
+            world.told("node-2").contains("all their replicas: pvc-1"),
+            !goes,
+            "{case}"
+        );
+        world.take("longhorn-system", "pvc-1-e-0", engine(2), HciObject::Engine);
+        world.settle();
+        assert_eq!(world.state("node-2"), "Pre-draining", "{case}");
+    }
 }
 
 #[test]
