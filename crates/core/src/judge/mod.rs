@@ -186,6 +186,11 @@ impl Turn<'_> {
                 lock: lock.target.clone(),
             });
         } else if self.deleting() && self.holds_finalizer() {
+            // Whoever put a pause on a node has done so before the upgrade was seen to end, and may not have heard of it. With the finalizer
+            // goes the last one who would take it back.
+            if self.view.nodes_as_of < self.target.revision {
+                return self.see_nodes_since(self.target.revision);
+            }
             self.after.push(Action::SetUpgradeFinalizer {
                 target: self.target.clone(),
                 present: false,
