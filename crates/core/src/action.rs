@@ -11,7 +11,7 @@ use afloat_api::{
 use jiff::Timestamp;
 
 use crate::hci::action::HciAction;
-use crate::view::{Key, NodeName, Target, Uid};
+use crate::view::{Key, NodeName, Revision, Target, Uid};
 
 /// What follows from a view. Actions are carried out in their order; the first refusal ends the turn, and the next
 /// one decides anew from what the API server then says.
@@ -21,6 +21,9 @@ pub struct Decision {
     pub events: Vec<Event>,
     /// When to look again even if nothing changes; `None` where only a change can lead on.
     pub again: Option<Timestamp>,
+    /// What was decided hangs on which nodes there are, and they were last seen before this. Whoever carries the decision out asks for
+    /// them, and decides anew once they are seen as of then: their watch alone says nothing while nothing happens to any of them.
+    pub nodes_since: Option<Revision>,
 }
 
 /// One write. Status writes carry the revision they were decided on: a conflict means that the decision is out of date.

@@ -175,7 +175,7 @@ fn any_part(view: &View, component: Component) -> bool {
 }
 
 /// What every control plane must show. What any of them has (etcd, kube-vip), all of them have in a cluster of kubeadm.
-fn expected_parts(view: &View) -> impl Iterator<Item = Component> {
+pub(crate) fn expected_parts(view: &View) -> impl Iterator<Item = Component> {
     let etcd = any_part(view, Component::Etcd).then_some(Component::Etcd);
     let kube_vip = any_part(view, Component::KubeVip).then_some(Component::KubeVip);
     [Component::ApiServer, Component::ControllerManager, Component::Scheduler]

@@ -177,6 +177,11 @@ impl<'a> Standing<'a> {
         matches!(self.state(), NodeState::Staged | NodeState::Paused)
     }
 
+    /// What the node needs is being brought to it, or about to be.
+    pub fn is_brought_things(self) -> bool {
+        matches!(self.state(), NodeState::Pending | NodeState::Staging)
+    }
+
     /// Something was or may be done to the node in this attempt, and it is not over.
     pub fn in_flight(self) -> bool {
         !self.ended()

@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use crate::action::Decision;
 use crate::changed::{self, Changed};
 use crate::hci::view::HciKind;
-use crate::objects::key_of;
+use crate::objects::{Standing, key_of};
 use crate::settings::{self, controller};
 use crate::view::{Key, NodeName, View};
 use crate::{hci, invariants, judge, lifecycle};
@@ -57,6 +57,12 @@ pub fn affected(view: &View, changed: &Changed) -> BTreeSet<Subject> {
             nodes_at_work(view, node, &mut subjects);
             // Of groups only those grant that stand alone.
             judges(view, stands_alone, &mut subjects);
+            // But what is not brought to this one may be brought to another.
+            for (_, upgrade) in view.node_upgrades_of(node.as_str()) {
+                if Standing::of(upgrade).is_brought_things() {
+                    above_node(view, upgrade, &mut subjects);
+                }
+            }
             hci_upgrades(view, &mut subjects);
         }
         Changed::Hci(kind) => {
@@ -217,7 +223,7 @@ fn groups_of(view: &View, key: &Key, mut take: impl FnMut(Subject, &Key)) {
 /// Nodes of a group that a pause, an abort or a changed drain option concerns: those at work or about to be.
 fn unfinished_nodes(view: &View, group: &Key, subjects: &mut BTreeSet<Subject>) {
     for (key, upgrade) in view.node_upgrades() {
-        let standing = crate::objects::Standing::of(upgrade);
+        let standing = Standing::of(upgrade);
         let owner = controller(upgrade.metadata.owner_references.as_deref());
         if owner.is_some_and(|owner| *owner.name == *group.name)
             && (standing.in_flight() || standing.desired() != afloat_api::kubeadm::DesiredNodeState::Staged)
@@ -271,7 +277,7 @@ fn who_looks_at_budgets(view: &View, subjects: &mut BTreeSet<Subject>) {
     in_preflight(view, subjects);
     held_by_pods(view, subjects);
     for (key, upgrade) in view.node_upgrades() {
-        let state = crate::objects::Standing::of(upgrade).state();
+        let state = Standing::of(upgrade).state();
         if matches!(
             state,
             afloat_api::NodeState::Draining | afloat_api::NodeState::RollingBack

@@ -1,12 +1,13 @@
 //! The loop: one task owns the view, takes in what watches and answers say, lets the core decide about one subject at a time, and
 //! has the actions carried out, those of different subjects side by side. A subject never has two turns at once.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use afloat_api::labels;
 use afloat_core::action::{Action, Decision};
-use afloat_core::view::NodeName;
+use afloat_core::view::{NodeName, Revision};
 use afloat_core::{Changed, Subject};
 use futures::StreamExt as _;
 use futures::future::{BoxFuture, FutureExt as _, OptionFuture};
@@ -29,6 +30,7 @@ use crate::pages::Readiness;
 use crate::prober::{self, Prober, Probes};
 use crate::queue::Queue;
 use crate::snapshot::feed::Feed;
+use crate::snapshot::roll::{self, RollCall};
 use crate::snapshot::{Keeper, Kind, News};
 use crate::telling;
 use crate::webhook::{Question, asked};
@@ -41,6 +43,8 @@ const IDLE: Duration = Duration::from_mins(10);
 const GATES_EVERY: Duration = Duration::from_secs(10);
 /// When a subject is looked at again whose kinds are not read yet.
 const SOON: Duration = Duration::from_secs(1);
+/// How often nodes are asked who is there at most, while somebody has to know.
+const ROLL_CALL_EVERY: Duration = Duration::from_secs(1);
 /// What a pod gets to end where nobody says: the default of Kubernetes.
 const GRACE: i64 = 30;
 
@@ -111,6 +115,9 @@ pub struct Loop {
     probes: Probes,
     probing: Errand<Answers>,
     judging: Errand<GateStates>,
+    calling: Errand<Result<RollCall, String>>,
+    /// Who has to know which nodes there are, as of when at least.
+    unsure: BTreeMap<Subject, Revision>,
     hci: HciErrands,
     questions: Option<mpsc::Receiver<Question>>,
     /// What is looked at once after a burst, not after each piece of news.
@@ -138,6 +145,8 @@ impl Loop {
             probes: Probes::default(),
             probing: Errand::default(),
             judging: Errand::default(),
+            calling: Errand::default(),
+            unsure: BTreeMap::new(),
             stale: Stale::default(),
         }
     }
@@ -176,6 +185,7 @@ impl Loop {
                 Some(finished) = self.under_way.next(), if !self.under_way.is_empty() => self.finish(finished),
                 Some(answers) = self.probing.next() => self.probed(answers),
                 Some(states) = self.judging.next() => self.judged(states),
+                Some(roll) = self.calling.next() => self.called(roll),
                 Some(found) = self.hci.looking.next() => {
                     let now = self.parts.clock.now();
                     self.hci.found(found, &self.parts.clients.api, &mut feed, now);
@@ -279,6 +289,7 @@ impl Loop {
         let errands = [
             self.probing.due.filter(|_| self.probing.under_way.is_none()),
             self.judging.due.filter(|_| self.judging.under_way.is_none()),
+            self.calling.due.filter(|_| self.calling.under_way.is_none()),
             self.hci.due(),
         ];
         let due = errands.into_iter().flatten().chain(turn).min();
@@ -295,6 +306,7 @@ impl Loop {
             self.plan_errands();
         }
         let now = self.parts.clock.now();
+        self.tell_the_sure(now);
         if self.probing.take(now) {
             let (prober, nodes) = (Arc::clone(&self.parts.prober), prober::addresses(self.keeper.view()));
             self.probing.under_way = Some(Box::pin(async move { prober::ask(&*prober, nodes).await }));
@@ -304,11 +316,27 @@ impl Loop {
             self.judging.under_way = Some(Box::pin(async move { gates::judge(&client, wanted).await }));
         }
         self.hci.work(self.keeper.view(), now);
+        self.begin_turns(now);
+        if self.calling.take(now) && !self.unsure.is_empty() {
+            let client = self.parts.clients.api.clone();
+            self.calling.under_way = Some(Box::pin(async move { roll::call(&client).await }));
+        }
+        self.parts.metrics.queue_depth(self.queue.depth());
+    }
+
+    fn begin_turns(&mut self, now: Timestamp) {
         while self.under_way.len() < CONCURRENT {
             let Some(subject) = self.queue.take(now) else { break };
             self.begin(subject, now);
         }
-        self.parts.metrics.queue_depth(self.queue.depth());
+    }
+
+    /// Whoever had to know which nodes there are goes on once that is known.
+    fn tell_the_sure(&mut self, now: Timestamp) {
+        let as_of = self.keeper.view().nodes_as_of;
+        for (subject, _) in self.unsure.extract_if(.., |_, since| *since <= as_of) {
+            self.queue.add(subject, now);
+        }
     }
 
     fn begin(&mut self, subject: Subject, now: Timestamp) {
@@ -327,6 +355,17 @@ impl Loop {
         self.parts.metrics.decision(kind);
         if let Some(again) = decision.again {
             self.queue.add_at(subject.clone(), again);
+        }
+        match decision.nodes_since {
+            Some(since) => {
+                self.unsure.insert(subject.clone(), since);
+                if self.calling.idle() {
+                    self.calling.due = Some(now);
+                }
+            }
+            None => {
+                self.unsure.remove(&subject);
+            }
         }
         let upgrade = self.upgrade_uid(&subject);
         let span = tracing::info_span!("turn", kind, %object, upgrade);
@@ -423,6 +462,17 @@ impl Loop {
         for changed in self.keeper.set_health(health) {
             self.concern(&changed);
         }
+    }
+
+    /// As long as somebody waits for it nodes are asked again: what is asked for may be newer than the answer, or the watch of nodes
+    /// silent.
+    fn called(&mut self, roll: Result<RollCall, String>) {
+        self.calling.under_way = None;
+        match roll {
+            Ok(roll) => self.keeper.roll_called(roll),
+            Err(problem) => tracing::debug!(problem, "nodes do not say who is there, they are asked again"),
+        }
+        self.calling.due = self.parts.clock.now().saturating_add(ROLL_CALL_EVERY).ok();
     }
 
     fn fetched(&mut self, answers: Releases) {

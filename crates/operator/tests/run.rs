@@ -96,7 +96,43 @@ impl Mind for Simple {
                 reason: Reason::InProgress,
                 message: Arc::from(next.to_string()),
             }],
-            again: None,
+            ..Decision::default()
+        }
+    }
+}
+
+/// Writes once it knows which nodes there are, as of the upgrade it sees.
+struct Careful;
+
+impl Mind for Careful {
+    fn affected(&self, view: &View, changed: &Changed) -> BTreeSet<Subject> {
+        Simple::default().affected(view, changed)
+    }
+
+    fn decide(&self, view: &View, subject: &Subject, _: Timestamp) -> Decision {
+        let Some(upgrade) = view.upgrades.get(told(subject).1) else {
+            return Decision::default();
+        };
+        let target = target_of(&upgrade.metadata);
+        if upgrade.status.is_some() {
+            return Decision::default();
+        }
+        if view.nodes_as_of < target.revision {
+            return Decision {
+                nodes_since: Some(target.revision),
+                ..Decision::default()
+            };
+        }
+        let status = ClusterUpgradeStatus {
+            phase: Some(Phase::Succeeded),
+            ..ClusterUpgradeStatus::default()
+        };
+        Decision {
+            actions: vec![Action::WriteUpgradeStatus {
+                target,
+                status: Box::new(status),
+            }],
+            ..Decision::default()
         }
     }
 }
@@ -176,6 +212,25 @@ async fn p32_decisions_are_carried_out_told_and_then_nothing_is_written() {
         text.contains(r#"afloat_actions_total{name="write-upgrade-status"} 3"#),
         "{text}"
     );
+}
+
+/// Nothing happens to any node here: their watch is silent.
+#[tokio::test]
+async fn p32_whoever_has_to_know_which_nodes_there_are_waits_for_no_kubelet() {
+    let cluster = Cluster::new().await;
+    cluster.node("worker-1", json!({})).await;
+    cluster.upgrade().await;
+    let (stop, stopped) = oneshot::channel::<()>();
+    let config = OperatorConfig {
+        mind: Arc::new(Careful),
+        ..cluster.operator()
+    };
+    let task = tokio::spawn(run(config, async {
+        let _told = stopped.await;
+    }));
+    until_phase(&cluster, Phase::Succeeded).await;
+    stop.send(()).unwrap();
+    task.await.unwrap().unwrap();
 }
 
 #[tokio::test]

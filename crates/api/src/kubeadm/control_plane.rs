@@ -51,7 +51,7 @@ pub struct ControlPlaneKubeadmUpgradeSpec {
     /// The object that owns the control-plane machines, as a `KubeadmControlPlane`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_plane: Option<ObjectRef>,
-    /// The machines that have to be upgraded, in the order in which they go: `Machine` objects of a cluster of Cluster API,
+    /// The machines that have to be upgraded, in any order (they go by name, who holds the virtual address last): `Machine` objects of a cluster of Cluster API,
     /// `Node` objects of the cluster the operator runs in.
     #[schemars(length(max = 15))]
     #[x_kube(merge_strategy = ::kube_core::ListMerge::Map(vec!["name".into()]))]

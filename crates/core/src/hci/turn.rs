@@ -95,6 +95,7 @@ impl<'a> Turn<'a> {
                 .collect(),
             events: self.events,
             again: self.again,
+            nodes_since: None,
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use afloat_api::clusterupgrade::{Phase, Slot};
 use afloat_api::kubeadm::DesiredNodeState;
-use afloat_api::{ClusterUpgrade, ConditionType, GroupUpgradeStatus, NodeRole, NodeState, Reason};
+use afloat_api::{ClusterUpgrade, ConditionType, GroupUpgradeStatus, NodeRole, Reason};
 use jiff::Timestamp;
 
 use super::children::{self, NodeOrder};
@@ -164,9 +164,7 @@ impl<'a> Turn<'a> {
                 .get(standing.node())
                 .is_some_and(|node| node.ready.ready)
         };
-        let staging = |standing: &Standing<'_>| {
-            matches!(standing.state(), NodeState::Pending | NodeState::Staging) && is_there(standing)
-        };
+        let staging = |standing: &Standing<'_>| standing.is_brought_things() && is_there(standing);
         let Some(most) = self.settings.staging.at_once else {
             return usize::MAX;
         };

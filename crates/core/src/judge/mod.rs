@@ -29,7 +29,7 @@ use crate::plan::{self, Stage, StageKind};
 use crate::preflight;
 use crate::settings::Settings;
 use crate::version::KubernetesVersion;
-use crate::view::{Key, NodeName, Target, UNTIL_SEEN, Uid, View};
+use crate::view::{Key, NodeName, Revision, Target, UNTIL_SEEN, Uid, View};
 use crate::window::{self, WindowState};
 
 pub(crate) use group::stages_by_turns;
@@ -75,6 +75,7 @@ pub fn decide_upgrade(view: &View, key: &Key, now: Timestamp) -> Decision {
         after: Vec::new(),
         events: Vec::new(),
         again: None,
+        nodes_since: None,
     };
     turn.decide();
     turn.finish()
@@ -106,6 +107,7 @@ struct Turn<'a> {
     after: Vec<Action>,
     events: Vec<Event>,
     again: Option<Timestamp>,
+    nodes_since: Option<Revision>,
 }
 
 impl Turn<'_> {
@@ -184,6 +186,11 @@ impl Turn<'_> {
                 lock: lock.target.clone(),
             });
         } else if self.deleting() && self.holds_finalizer() {
+            // Whoever put a pause on a node has done so before the upgrade was seen to end, and may not have heard of it. With the finalizer
+            // goes the last one who would take it back.
+            if self.view.nodes_as_of < self.target.revision {
+                return self.see_nodes_since(self.target.revision);
+            }
             self.after.push(Action::SetUpgradeFinalizer {
                 target: self.target.clone(),
                 present: false,
@@ -192,7 +199,11 @@ impl Turn<'_> {
     }
 
     fn release_slots(&mut self) {
-        self.status.slots = slots::still_held(self.view, &self.roster, &self.status.slots, self.target.revision);
+        let ledger_as_of = self.target.revision;
+        self.status.slots = slots::still_held(self.view, &self.roster, &self.status.slots, ledger_as_of);
+        if slots::may_have_left(self.view, &self.status.slots) {
+            self.see_nodes_since(ledger_as_of);
+        }
     }
 
     /// A control plane that was not asked often enough yet is neither well nor ill: an operator that has just started would
@@ -282,7 +293,7 @@ impl Turn<'_> {
                 return self.wake(self.now + UNTIL_HEARD);
             }
             if let Some(closed) = self.looks_once_more() {
-                self.wake(self.now + UNTIL_SEEN);
+                self.see_nodes_since(self.newest_list());
                 return self.hold_all(closed);
             }
             let message = self.arrived(settings);
@@ -362,7 +373,7 @@ impl Turn<'_> {
         };
         let granted = granting.grant(&self.status.slots);
         if granted.behind {
-            self.wake(self.now + UNTIL_SEEN);
+            self.see_nodes_since(self.target.revision);
         }
         self.held = granted.held;
         self.status.slots.extend(granted.slots);
@@ -394,6 +405,14 @@ impl Turn<'_> {
 
     fn wake(&mut self, moment: Timestamp) {
         self.again = Some(self.again.map_or(moment, |earlier| earlier.min(moment)));
+    }
+
+    /// Looks again once nodes are seen as of `since`.
+    fn see_nodes_since(&mut self, since: Revision) {
+        self.wake(self.now + UNTIL_SEEN);
+        if self.view.nodes_as_of < since {
+            self.nodes_since = self.nodes_since.max(Some(since));
+        }
     }
 
     fn event(&mut self, warning: bool, reason: Reason, message: &str) {
@@ -436,6 +455,7 @@ impl Turn<'_> {
             actions,
             events: if changed { self.events } else { Vec::new() },
             again: self.again,
+            nodes_since: self.nodes_since,
         }
     }
 }

@@ -411,6 +411,16 @@ pub fn keeps_from_undoing(
     closed.or_else(|| out.refuses(node, standing, settings))
 }
 
+/// Whether the machine of a slot is not seen: it has left, or an old view is from before it joined.
+pub fn may_have_left(view: &View, held: &[Slot]) -> bool {
+    held.iter().any(|slot| !is_there(view, slot))
+}
+
+fn is_there(view: &View, slot: &Slot) -> bool {
+    let node = view.nodes.get(slot.node.as_str());
+    node.is_some_and(|node| node.uid.as_str() == slot.node_uid)
+}
+
 /// The slots that are still needed. One is given back only on evidence: the attempt it was for is over, or the machine is
 /// gone. That an object is not in the view proves nothing about a moment the view has not reached.
 pub fn still_held(view: &View, roster: &Roster<'_>, held: &[Slot], ledger_as_of: Revision) -> Vec<Slot> {
@@ -431,10 +441,7 @@ pub fn still_held(view: &View, roster: &Roster<'_>, held: &[Slot], ledger_as_of:
     held.iter()
         .filter(|slot| {
             let standing = roster.holder(slot);
-            let there = view
-                .nodes
-                .get(slot.node.as_str())
-                .is_some_and(|node| node.uid.as_str() == slot.node_uid);
+            let there = is_there(view, slot);
             let left = !there && view.nodes_as_of >= ledger_as_of;
             match standing {
                 Some(standing) if standing.upgrade.spec.attempt == slot.attempt => {

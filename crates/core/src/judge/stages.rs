@@ -14,7 +14,7 @@ use crate::objects::Standing;
 use crate::plan::{self, Stage, StageKind};
 use crate::settings::Settings;
 use crate::version::{KubeletSkew, KubernetesVersion};
-use crate::view::Node;
+use crate::view::{Node, Revision};
 
 impl Turn<'_> {
     /// What is still to be done: stages that every node has behind it, or was set aside in, are left out. Versions on the
@@ -68,6 +68,12 @@ impl Turn<'_> {
         let looked =
             seen_as_of >= self.target.revision && away.iter().all(|(group, _)| seen_as_of >= group.target().revision);
         (!said || !looked).then_some(closed)
+    }
+
+    /// When the upgrade or one of its groups was last written.
+    pub(super) fn newest_list(&self) -> Revision {
+        let groups = self.roster.groups.iter().map(|members| members.group.target().revision);
+        groups.fold(self.target.revision, Revision::max)
     }
 
     /// Whether a node is known in a newer state than its watch has told of: by the answer to an own write, as a rule the one that

@@ -13,7 +13,7 @@ use crate::gates;
 use crate::objects::Standing;
 use crate::settings::Settings;
 use crate::version::KubernetesVersion;
-use crate::view::{Node, NodeName, UNTIL_SEEN, View, Wish};
+use crate::view::{Node, NodeName, View, Wish};
 
 /// A control plane can be undone until the first worker has started: its kubelets would be newer than the API server. The first one
 /// goes back after the others.
@@ -118,7 +118,7 @@ impl Turn<'_> {
         if let Some(closed) = slots::keeps_from_undoing(self.view, node, standing, settings, ledger_as_of) {
             if self.view.nodes_as_of < ledger_as_of {
                 // It may be out of service already, which is not certain yet; no watch tells when it is.
-                self.wake(self.now + UNTIL_SEEN);
+                self.see_nodes_since(ledger_as_of);
             }
             return self.held.push((node.name.clone(), closed));
         }

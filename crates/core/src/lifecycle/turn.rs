@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use crate::action::{Action, Decision, Event, EventObject};
 use crate::objects::{Standing, revision_of, target_of};
 use crate::settings::{self, NodeSettings};
-use crate::view::{Node, Pod, UNTIL_SEEN, Uid, View};
+use crate::view::{Node, Pod, Revision, UNTIL_SEEN, Uid, View};
 
 /// Room for the states of several attempts; the CRD allows no more.
 const HISTORY: usize = 32;
@@ -40,6 +40,7 @@ pub(super) struct Turn<'a> {
     actions: Vec<Action>,
     failure_event: Option<Reason>,
     again: Option<Timestamp>,
+    nodes_since: Option<Revision>,
 }
 
 impl<'a> Turn<'a> {
@@ -64,6 +65,7 @@ impl<'a> Turn<'a> {
             actions: Vec::new(),
             failure_event: None,
             again: None,
+            nodes_since: None,
         }
     }
 
@@ -214,9 +216,11 @@ impl<'a> Turn<'a> {
     /// Whether nodes were seen at a moment after this object was last written; if not, it is looked again soon. That a node is
     /// missing, cordoned or not says something only then: different kinds may be of different moments.
     pub fn nodes_are_current(&mut self) -> bool {
-        let current = self.view.nodes_as_of >= revision_of(&self.upgrade.metadata);
+        let written = revision_of(&self.upgrade.metadata);
+        let current = self.view.nodes_as_of >= written;
         if !current {
             self.look_soon();
+            self.nodes_since = Some(written);
         }
         current
     }
@@ -317,6 +321,7 @@ impl<'a> Turn<'a> {
             actions,
             events,
             again: self.again,
+            nodes_since: self.nodes_since,
         }
     }
 

@@ -6,7 +6,7 @@ use afloat_api::{ConditionType, NodeRole, NodeState, ObjectRef, Reason};
 use jiff::{SignedDuration, Timestamp};
 
 use super::turn::{Turn, pod_ref};
-use crate::gates::READY_IN_A_ROW;
+use crate::gates::{READY_IN_A_ROW, expected_parts};
 use crate::version::KubernetesVersion;
 use crate::view::{Component, Node, Pod, StaticPart};
 
@@ -144,10 +144,8 @@ fn parts_problem(turn: &Turn<'_>, node: &Node, goal: &Goal) -> Option<Problem> {
             });
         }
     }
-    let must = [Component::ApiServer, Component::ControllerManager, Component::Scheduler];
     let etcd = goal.etcd.as_ref().map(|_| Component::Etcd);
-    let missing = must
-        .into_iter()
+    let missing = expected_parts(turn.view)
         .chain(etcd)
         .find(|component| !seen.contains(component))?;
     Some(Problem {

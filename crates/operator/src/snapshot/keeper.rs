@@ -12,6 +12,7 @@ use afloat_core::view::{
 };
 use jiff::Timestamp;
 
+use super::roll::{Lacking, RollCall};
 use super::shapes::{Shapes, Texts};
 use super::workload::Volume;
 use super::{Kind, News, Object};
@@ -34,6 +35,8 @@ pub struct Keeper {
     newest_listed: BTreeMap<Kind, Revision>,
     /// Up to which revision a kind was seen.
     as_of: BTreeMap<Kind, Revision>,
+    /// What the watch of nodes has yet to tell for the view to be as of a roll call.
+    lacking: Option<Lacking>,
 }
 
 impl Keeper {
@@ -52,6 +55,7 @@ impl Keeper {
             listed: BTreeSet::new(),
             newest_listed: BTreeMap::new(),
             as_of: BTreeMap::new(),
+            lacking: None,
         }
     }
 
@@ -67,6 +71,20 @@ impl Keeper {
     /// Takes in what a watch said.
     pub fn take(&mut self, news: News) -> Vec<Changed> {
         self.note_as_of(&news);
+        let node = match &news {
+            News::Seen { object, .. } => Some((object.kind(), object.target().key)),
+            News::Gone { kind, target } => Some((*kind, target.key.clone())),
+            _ => None,
+        };
+        let changes = self.take_in(news);
+        if let (Some((Kind::Node, key)), Some(lacking)) = (node, &mut self.lacking) {
+            lacking.told(&self.view, &key.name);
+            self.judge_roll_call();
+        }
+        changes
+    }
+
+    fn take_in(&mut self, news: News) -> Vec<Changed> {
         match news {
             News::Listing(kind) => {
                 let known = self.keys(kind);
@@ -117,6 +135,26 @@ impl Keeper {
             Kind::Node => self.view.nodes_as_of = *as_of,
             Kind::NodeKubeadmUpgrade => self.view.node_upgrades_as_of = *as_of,
             _ => {}
+        }
+    }
+
+    /// Nodes were asked who is there. Once the view shows each of them as it was then, or later, it is as of that moment: that a node is
+    /// missing from it means something.
+    pub fn roll_called(&mut self, roll: RollCall) {
+        self.lacking = Some(Lacking::of(roll, &self.view));
+        self.judge_roll_call();
+    }
+
+    fn judge_roll_call(&mut self) {
+        let Some(lacking) = &self.lacking else { return };
+        let as_of = self.as_of.entry(Kind::Node).or_default();
+        if lacking.is_empty() {
+            *as_of = lacking.revision.max(*as_of);
+            self.view.nodes_as_of = *as_of;
+        }
+        // The watch may have come further by itself.
+        if *as_of >= lacking.revision {
+            self.lacking = None;
         }
     }
 

@@ -294,3 +294,74 @@ fn up_to_when_nodes_were_seen_is_told_by_their_watch_alone_and_by_whole_lists() 
     });
     assert_eq!(as_of(&keeper), 13);
 }
+
+#[test]
+fn a_roll_call_makes_the_silence_of_the_watch_of_nodes_mean_something() {
+    let roll = |revision, nodes: &[(&str, u64)]| RollCall {
+        revision: Revision(revision),
+        nodes: nodes
+            .iter()
+            .map(|(name, revision)| (NodeName::from(*name), Revision(*revision)))
+            .collect(),
+    };
+    let gone = |name: &str, revision| News::Gone {
+        kind: Kind::Node,
+        target: Target {
+            key: Key::new("", name),
+            uid: Uid::from(name),
+            revision: Revision(revision),
+        },
+    };
+    let start = || {
+        let mut keeper = Keeper::new("afloat");
+        for name in ["a", "b"] {
+            keeper.take(seen(node(name, 7, &json!({}))));
+        }
+        keeper
+    };
+    let as_of = |keeper: &Keeper| keeper.view().nodes_as_of.0;
+
+    let mut same = start();
+    same.roll_called(roll(50, &[("a", 7), ("b", 7)]));
+    assert_eq!(as_of(&same), 50, "nothing has happened to any");
+
+    for (what, called, news) in [
+        (
+            "changed",
+            roll(50, &[("a", 7), ("b", 40)]),
+            seen(node("b", 40, &json!({}))),
+        ),
+        (
+            "changed again since",
+            roll(50, &[("a", 7), ("b", 40)]),
+            seen(node("b", 60, &json!({}))),
+        ),
+        (
+            "joined",
+            roll(50, &[("a", 7), ("b", 7), ("c", 40)]),
+            seen(node("c", 40, &json!({}))),
+        ),
+        ("left", roll(50, &[("a", 7)]), gone("b", 40)),
+        ("left since", roll(50, &[("a", 7), ("b", 40)]), gone("b", 60)),
+    ] {
+        let mut keeper = start();
+        keeper.roll_called(called);
+        assert_eq!(as_of(&keeper), 7, "{what}: the watch has not told of it");
+        let newest = match &news {
+            News::Seen { object, .. } => object.target().revision.0,
+            News::Gone { target, .. } => target.revision.0,
+            _ => 0,
+        };
+        keeper.take(news);
+        assert_eq!(as_of(&keeper), newest.max(50), "{what}");
+    }
+
+    let mut later = start();
+    later.take(seen(node("c", 60, &json!({}))));
+    later.roll_called(roll(50, &[("a", 7), ("b", 7)]));
+    assert_eq!(as_of(&later), 60, "the watch had come further");
+    later.roll_called(roll(70, &[("a", 7), ("b", 7), ("c", 60)]));
+    assert_eq!(as_of(&later), 70);
+    later.roll_called(roll(65, &[("a", 7), ("b", 7), ("c", 60)]));
+    assert_eq!(as_of(&later), 70, "an answer that comes late takes nothing back");
+}

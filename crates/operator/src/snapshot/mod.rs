@@ -10,6 +10,7 @@ mod pod;
 mod quantity;
 pub mod raw;
 pub mod reduce;
+pub mod roll;
 mod scheduling;
 mod shapes;
 mod workload;

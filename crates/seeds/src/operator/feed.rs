@@ -29,7 +29,7 @@ pub fn advance(
     }
     cursors[kind.index()] = upto;
     match kind {
-        KindName::Node => view.nodes_as_of = Revision(revision_at(store, kind, upto)),
+        KindName::Node => view.nodes_as_of = view.nodes_as_of.max(Revision(revision_at(store, kind, upto))),
         KindName::NodeUpgrade => view.node_upgrades_as_of = Revision(revision_at(store, kind, upto)),
         _ => {}
     }

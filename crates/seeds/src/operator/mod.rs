@@ -39,6 +39,8 @@ pub enum OperatorEvent {
     Probe,
     /// What has queued up is decided on.
     Turns,
+    /// Nodes are asked who is there.
+    RollCall,
     /// The time a decision named has come.
     Again(Subject),
     /// The next action of a turn.
@@ -63,6 +65,11 @@ pub struct Operator {
     turns: BTreeMap<Subject, Turn>,
     again: BTreeMap<Subject, Millis>,
     failures: BTreeMap<Subject, u32>,
+    /// Who has to know which nodes there are, as of when at least.
+    unsure: BTreeMap<Subject, Revision>,
+    /// When nodes were asked last, where their watch has not come as far yet.
+    roll_called: Option<u64>,
+    roll_call_planned: bool,
     sync_planned: bool,
     turns_planned: bool,
     pub bug: Option<Bug>,
@@ -80,6 +87,9 @@ impl Operator {
             turns: BTreeMap::new(),
             again: BTreeMap::new(),
             failures: BTreeMap::new(),
+            unsure: BTreeMap::new(),
+            roll_called: None,
+            roll_call_planned: false,
             sync_planned: false,
             turns_planned: false,
             bug,
@@ -231,6 +241,7 @@ impl World {
                 self.take_changes(index, &changed);
                 self.plan_turns(index);
             }
+            OperatorEvent::RollCall => self.call_roll(index),
             OperatorEvent::Turns => {
                 self.operators[index].turns_planned = false;
                 self.begin_turns(index);
@@ -286,15 +297,16 @@ impl World {
         for kind in KindName::ALL {
             feed::list(view, &self.store, &mut operator.cursors, kind, revision);
         }
-        // A list says of which revision it is.
-        view.nodes_as_of = Revision(revision);
+        // Whoever lists learns no more of the moment than its newest object tells.
+        view.nodes_as_of = view.nodes.values().map(|node| node.revision).max().unwrap_or_default();
         operator
     }
 
     /// What an operator sees that has read and asked everything now.
     pub fn as_it_is(&mut self) -> View {
         let index = self.operators.len();
-        let reader = self.reader(self.store.revision());
+        let mut reader = self.reader(self.store.revision());
+        reader.view.nodes_as_of = Revision(self.store.revision());
         self.operators.push(reader);
         self.probe(index);
         self.operators.pop().map(|reader| reader.view).unwrap_or_default()
@@ -339,17 +351,12 @@ impl World {
                 &mut changed,
             );
         }
-        let operator = &mut self.operators[index];
-        let nodes = KindName::Node.index();
-        if operator.cursors[nodes] == feed::length(&self.store, KindName::Node) && operator.held[nodes] <= now {
-            // A bookmark.
-            operator.view.nodes_as_of = Revision(self.store.revision());
-        }
         if let Some(wait) = behind {
             let after = self.some(5, wait.max(10));
             self.plan_sync(index, after);
         }
         self.take_changes(index, &changed);
+        self.judge_roll_call(index);
         self.plan_turns(index);
     }
 

@@ -2,6 +2,7 @@
 //! it decides when the subject is looked at again.
 
 use afloat_core::action::Action;
+use afloat_core::view::Revision;
 use afloat_core::{Subject, decide};
 use jiff::SignedDuration;
 
@@ -10,7 +11,7 @@ use super::{OperatorEvent, TURNS, Turn, feed};
 use crate::faults::RequestFault;
 use crate::rules::Seen;
 use crate::store::{KindName, Refused, Writer};
-use crate::time::{MINUTE, Millis, millis, stamp};
+use crate::time::{MINUTE, Millis, SECOND, millis, stamp};
 use crate::world::{Event, World};
 
 /// How long after a change it is decided what follows from it, at most: what comes in between is decided on at once.
@@ -58,6 +59,14 @@ impl World {
             bug.distort_decision(&mut decision, &operator.view, &mut self.rng);
         }
         operator.again.remove(&subject);
+        match decision.nodes_since {
+            Some(since) => {
+                operator.unsure.insert(subject.clone(), since);
+            }
+            None => {
+                operator.unsure.remove(&subject);
+            }
+        }
         if let Some(at) = decision.again {
             let real = at.checked_sub(skewed).unwrap_or(at);
             let at = millis(real).max(self.now + 1);
@@ -67,6 +76,10 @@ impl World {
                 at,
                 Event::Operator(index, incarnation, OperatorEvent::Again(subject.clone())),
             );
+        }
+        if decision.nodes_since.is_some() {
+            let after = self.some(2, self.plan.latency.max(3));
+            self.plan_roll_call(index, after);
         }
         if decision.actions.is_empty() {
             self.operators[index].failures.remove(&subject);
@@ -79,6 +92,41 @@ impl World {
         };
         self.operators[index].turns.insert(subject.clone(), turn);
         self.act_later(index, subject);
+    }
+
+    fn plan_roll_call(&mut self, index: usize, after: Millis) {
+        let operator = &mut self.operators[index];
+        if !std::mem::replace(&mut operator.roll_call_planned, true) {
+            let incarnation = operator.incarnation;
+            self.later(after, Event::Operator(index, incarnation, OperatorEvent::RollCall));
+        }
+    }
+
+    /// As the real loop: asked again for as long as somebody waits for it.
+    pub(super) fn call_roll(&mut self, index: usize) {
+        self.operators[index].roll_call_planned = false;
+        if self.operators[index].unsure.is_empty() {
+            return;
+        }
+        if self.api_serves() {
+            self.operators[index].roll_called = Some(self.store.revision());
+            self.judge_roll_call(index);
+            self.plan_turns(index);
+        }
+        self.plan_roll_call(index, SECOND);
+    }
+
+    /// What is seen is as of the roll call once the watch of nodes has told all that had happened by then.
+    pub(super) fn judge_roll_call(&mut self, index: usize) {
+        let operator = &mut self.operators[index];
+        let told = operator.cursors[KindName::Node.index()];
+        let heard = |at: &mut u64| told >= feed::length_at(&self.store, KindName::Node, *at);
+        if let Some(at) = operator.roll_called.take_if(heard) {
+            operator.view.nodes_as_of = operator.view.nodes_as_of.max(Revision(at));
+        }
+        let as_of = operator.view.nodes_as_of;
+        let sure = operator.unsure.extract_if(.., |_, since| *since <= as_of);
+        operator.queue.extend(sure.map(|(subject, _)| subject));
     }
 
     fn seen(&self, index: usize) -> Seen {

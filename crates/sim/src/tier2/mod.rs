@@ -1,5 +1,5 @@
 //! The real operator on a simulated cluster: what has to be there for it, and how it asks the simulated control planes. The
-//! cluster itself is in [`crate::world`]; the simulation without an API server in `tier1`.
+//! cluster itself is in [`crate::world`]; the simulation without an API server in `afloat-seeds`.
 
 use std::sync::Arc;
 

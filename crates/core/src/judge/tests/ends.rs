@@ -29,7 +29,7 @@ fn an_upgrade_does_not_end_while_a_machine_that_is_listed_may_only_be_unseen() {
     let subject = Subject::Upgrade(key.clone());
     for _ in 0..3 {
         let decision = table.decide(&subject);
-        assert!(!ends(&decision) && decision.again.is_some(), "{decision:?}");
+        assert!(!ends(&decision) && decision.nodes_since.is_some(), "{decision:?}");
         table.carry_out(&decision);
         table.cluster.view.nodes_as_of = crate::view::Revision(1);
     }

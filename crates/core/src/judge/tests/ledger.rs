@@ -38,6 +38,8 @@ fn a_machine_that_left_gives_its_slot_back_once_that_is_certain() {
         _ => true,
     });
     assert!(kept, "a view from before the slot proves nothing");
+    let written = crate::objects::target_of(&table.view().upgrades[&key].metadata).revision;
+    assert_eq!(decision.nodes_since, Some(written), "nothing else may ever tell");
     assert_eq!(table.run(&key).concat(), ["worker-2"]);
     assert_eq!(table.phase(&key), Phase::Succeeded);
 }

@@ -1,7 +1,7 @@
 //! Upgrades and nodes that are held, by whom, and what is left of it in the end.
 
 use super::*;
-use crate::view::{Node, Uid};
+use crate::view::{Node, Revision, Uid};
 
 fn paused_workers() -> ClusterUpgradeSpec {
     ClusterUpgradeSpec {
@@ -130,6 +130,35 @@ fn a_pause_that_came_after_the_end_is_taken_back() {
         Some("a person looks at it"),
         "what a person wrote stays"
     );
+}
+
+/// The answer to a pause got lost, the watch of nodes lags, and the upgrade is deleted: nobody would take the pause back afterwards.
+#[test]
+fn a_pause_that_is_not_seen_yet_does_not_outlive_its_deleted_upgrade() {
+    let (mut table, key) = table(1, 2, paused_workers());
+    table.stage_all();
+    let paused = table.view().nodes["worker-1"].clone();
+    table.cluster.node("worker-1", |node| {
+        node.pause = None;
+        node.paused_by = None;
+    });
+    let now = table.now;
+    table.edit(&key, |upgrade| upgrade.metadata.deletion_timestamp = Some(Time(now)));
+    table.becomes("cp-1", NodeState::RolledBack, Some(Reason::Aborted));
+    for _ in 0..20 {
+        table.cluster.view.nodes_as_of = Revision(1);
+        let decision = table.decide(&Subject::Upgrade(key.clone()));
+        table.carry_out(&decision);
+    }
+    table.cluster.view.nodes_as_of = Revision(1);
+    assert!(table.view().lock.is_none() && table.phase(&key) == Phase::Aborted);
+    let unsure = table.decide(&Subject::Upgrade(key.clone()));
+    assert!(unsure.actions.is_empty() && unsure.nodes_since.is_some(), "{unsure:?}");
+    table.cluster.view.nodes.insert(paused.name.clone(), paused);
+    table.cluster.view.nodes_as_of = Revision(u64::MAX);
+    table.settle();
+    assert!(table.view().nodes["worker-1"].pause.is_none());
+    assert_eq!(table.view().upgrades[&key].metadata.finalizers, None);
 }
 
 #[test]

@@ -4,6 +4,8 @@ use afloat_api::NodeState;
 use afloat_api::clusterupgrade::{ImagePreloadOption, ImagePreloadStrategy, ImagePreloadType, Phase};
 
 use super::*;
+use crate::changed::Changed;
+use crate::subject::affected;
 
 fn preload(kind: ImagePreloadType, concurrency: Option<i32>) -> ClusterUpgradeSpec {
     ClusterUpgradeSpec {
@@ -96,8 +98,14 @@ fn a_node_that_is_away_keeps_no_other_from_being_staged() {
     table.becomes("cp-1", NodeState::Staged, None);
     table.settle();
     assert_eq!(staging(&table), ["worker-1"]);
+    let before = table.view().nodes["worker-1"].clone();
     table.cluster.node("worker-1", |node| node.ready.ready = false);
-    table.settle();
+    // Only who is woken decides: nothing else may happen for long.
+    let changed = Changed::node(Some(&before), &table.view().nodes["worker-1"]);
+    for subject in affected(table.view(), &changed) {
+        let decision = table.decide(&subject);
+        table.carry_out(&decision);
+    }
     assert_eq!(staging(&table), ["worker-1", "worker-2"]);
 }
 

@@ -9,8 +9,9 @@ use afloat_api::{ClusterUpgrade, ClusterUpgradeSpec, WorkersKubeadmUpgrade, Work
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 use crate::action::{Action, Task};
+use crate::objects::target_of;
 use crate::testing::{HOME, NEW, UPGRADE, World, budget, pod};
-use crate::view::{Key, Uid};
+use crate::view::{Key, Revision, Uid};
 
 fn staged() -> World {
     let mut world = World::worker();
@@ -52,6 +53,23 @@ fn under(world: &mut World, change: impl FnOnce(&mut ClusterUpgradeSpec)) {
     group.metadata = meta("workers", owner("ClusterUpgrade", "edge-1"));
     world.view.workers.insert(Key::new(HOME, "workers"), Arc::new(group));
     world.with_upgrade(|upgrade| upgrade.metadata.owner_references = owner("WorkersKubeadmUpgrade", "workers"));
+}
+
+/// A watch tells nothing of nodes to which nothing happens: the slot would be held for minutes, and nobody would say why.
+#[test]
+fn p32_whether_a_cordon_is_of_now_is_asked_and_not_waited_for() {
+    let mut world = staged();
+    let mut node = world.node();
+    (node.unschedulable, node.revision) = (true, Revision(0));
+    world.view.nodes.insert(node.name.clone(), Arc::new(node));
+    world.desire(DesiredNodeState::Upgraded);
+    world.view.nodes_as_of = Revision(0);
+    let (unsure, written) = (world.decide(), target_of(&world.upgrade().metadata).revision);
+    assert!(unsure.actions.is_empty(), "{unsure:?}");
+    assert_eq!(unsure.nodes_since, Some(written));
+    world.view.nodes_as_of = written;
+    let sure = world.turn();
+    assert_eq!((world.state(), sure.nodes_since), (Draining, None), "{sure:?}");
 }
 
 #[test]

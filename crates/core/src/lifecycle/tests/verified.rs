@@ -8,7 +8,7 @@ use afloat_api::kubeadm::StepState;
 use afloat_api::node::steps;
 
 use crate::action::Task;
-use crate::testing::{NEW, OLD, World, at, control_plane};
+use crate::testing::{NEW, OLD, World, at, control_plane, static_pod};
 use crate::view::{Component, Key, NodeName, Pod};
 
 /// `cp-1` after its steps, everything seen to work but what `spoil` does.
@@ -72,6 +72,11 @@ fn k35_a_control_plane_is_verified_by_its_parts_not_by_its_word() {
         with_part(world, Component::ApiServer, |pod| {
             pod.static_part.as_mut().unwrap().version = OLD.parse().ok();
         });
+    });
+    waits("kube-vip away", "WaitingForVirtualIp", |world| {
+        // The gate before the next node would see it: behind the last one there is none.
+        world.put(static_pod(Component::KubeVip, "kube-vip", "cp-2", "v1.0.4"));
+        world.view.remove_pod(&Key::new("kube-system", "kube-vip-cp-1"));
     });
     waits("API server away", "WaitingForApiServer", |world| {
         world.view.remove_pod(&Key::new("kube-system", "kube-apiserver-cp-1"));
