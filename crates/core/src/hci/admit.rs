@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::config::{self, AnnotationError, Skips};
 use super::turn::{Tri, condition_of};
-use super::{preflight, upstream_at_work, waits};
+use super::{preflight, release, upstream_at_work, waits};
 use crate::objects::key_of;
 use crate::view::{Key, View};
 
@@ -247,10 +247,16 @@ const FIELDS: [&str; 4] = [
 ];
 
 fn setting(view: &View, name: &str, value: &str, verdict: &mut Verdict) {
+    let object = format!("setting/{name}");
+    // A warning: Harvester writes it itself when it starts, and must not be kept from that by a build of somebody's own.
+    if name == harvester::SERVER_VERSION && !value.is_empty() && !release::is_readable(value) {
+        verdict.warnings.push(format!(
+            "{object}: {value:?} is no release of Harvester, as v1.6.0 is: upgrades are refused until it is one"
+        ));
+    }
     if name != harvester::UPGRADE_CONFIG {
         return;
     }
-    let object = format!("setting/{name}");
     let help = "kubectl explain and the defaults: kubectl get settings.harvesterhci.io upgrade-config -o yaml";
     if let Err(problem) = UpgradeConfig::parse(value) {
         return verdict.refuse(&object, &problem.to_string(), help);

@@ -203,8 +203,11 @@ impl Look<'_> {
     /// The versions as far as they are known before the release was read.
     fn release(&mut self, upgrade: &Upgrade, skips: Skips) {
         let key = Key::new(harvester::NAMESPACE, &upgrade.spec.version);
-        let from = self.view.hci.setting("server-version").to_owned();
-        let (Some(version), false) = (self.view.hci.versions.get(&key), skips.version || from.is_empty()) else {
+        let from = self.view.hci.setting(harvester::SERVER_VERSION).to_owned();
+        if !release::is_readable(&from) {
+            return self.unknown_release(&from, skips);
+        }
+        let (Some(version), false) = (self.view.hci.versions.get(&key), skips.version) else {
             return;
         };
         let min = version.spec.min_upgradable_version.clone();
@@ -214,12 +217,29 @@ impl Look<'_> {
         }
     }
 
-    fn setting(&mut self, upgrade: &Upgrade) -> Option<UpgradeConfig> {
-        let setting = ObjectRef {
-            kind: "Setting".to_owned(),
-            name: harvester::UPGRADE_CONFIG.to_owned(),
-            ..ObjectRef::default()
+    /// Nobody can tell a downgrade then, nor which images were those of the release before.
+    fn unknown_release(&mut self, from: &str, skips: Skips) {
+        let severity = if skips.version {
+            Severity::Warning
+        } else {
+            Severity::Error
         };
+        let setting = object("Setting", &Key::new("", harvester::SERVER_VERSION));
+        let is = if from.is_empty() {
+            "is not set".to_owned()
+        } else {
+            format!("is {from:?}, which is no release of Harvester")
+        };
+        let message = format!(
+            "{is}: nobody can tell whether the upgrade would be a downgrade, nor which images may go afterwards"
+        );
+        let help = "write the release that runs, by the tag of: kubectl -n harvester-system get deployment harvester -o wide, as: \
+                    kubectl patch settings.harvesterhci.io server-version --type merge -p '{\"value\":\"v1.6.0\"}'";
+        self.say(severity, Reason::InvalidSpec, setting, &message, help);
+    }
+
+    fn setting(&mut self, upgrade: &Upgrade) -> Option<UpgradeConfig> {
+        let setting = object("Setting", &Key::new("", harvester::UPGRADE_CONFIG));
         let help = "kubectl edit settings.harvesterhci.io upgrade-config";
         let config = match config::config(self.view, upgrade) {
             Ok(config) => config,

@@ -139,6 +139,25 @@ fn h1_h3_wrong_settings_are_refused() {
     }
 }
 
+#[test]
+fn h20_a_release_that_nobody_can_compare_is_told_when_it_is_written_down() {
+    let world = World::new(3);
+    let name = "server-version";
+    for (value, warned) in [
+        ("v1.6.0", 0),
+        ("v1.6.0-rc1", 0),
+        ("v1.6-head", 0),
+        ("", 0),
+        ("1.6.0", 1),
+        ("v1.6", 1),
+        ("newest", 1),
+    ] {
+        let verdict = admit(&world.view, &Request::WriteSetting { name, value });
+        assert!(verdict.allowed(), "{value}: Harvester writes it when it starts");
+        assert_eq!(verdict.warnings.len(), warned, "{value}: {:?}", verdict.warnings);
+    }
+}
+
 /// An annotation of an Upgrade, its value, and what is said about it.
 const WRONG_ANNOTATIONS: &[(&str, &str, &str)] = &[
     ("harvesterhci.io/skipWebhook", "perhaps", "true or false"),

@@ -212,3 +212,41 @@ fn a_release_that_is_too_new_is_refused_before_a_node_is_touched() {
         world.condition("Completed")
     );
 }
+
+#[test]
+fn h20_nobody_goes_anywhere_from_a_release_that_is_not_known() {
+    for (value, said) in [
+        ("", "setting/server-version: is not set: nobody can tell"),
+        (
+            "1.6.0",
+            "setting/server-version: is \"1.6.0\", which is no release of Harvester",
+        ),
+    ] {
+        let mut world = World::new(3);
+        world.take("", "server-version", Arc::from(value), HciObject::Setting);
+        world.start();
+        world.settle();
+        let (status, told) = world.condition("PreflightPassed");
+        assert_eq!((status.as_str(), told.contains(said)), ("False", true), "{told}");
+        assert!(
+            told.contains("kubectl patch settings.harvesterhci.io server-version"),
+            "{told}"
+        );
+        assert_eq!(world.condition("Completed").0, "", "it was not begun");
+        // Also where nothing but the release itself says what it is, and where the setting is gone as a whole.
+        world.view.hci.settings.clear();
+        world.annotate("afloat.dev/repo-url", "http://mirror.example");
+        world.change_upgrade(|upgrade| upgrade.spec.version.clear());
+        world.settle();
+        assert_eq!(world.condition("PreflightPassed").0, "False", "{value}");
+        // A person who knows better is told what is lost.
+        world.annotate("harvesterhci.io/skip-version-check", "true");
+        world.settle();
+        let (status, told) = world.condition("PreflightPassed");
+        assert_eq!(
+            (status.as_str(), told.contains("warning setting/server-version")),
+            ("True", true),
+            "{told}"
+        );
+    }
+}
