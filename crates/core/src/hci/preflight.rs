@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use afloat_api::clusterupgrade::{Finding, Severity};
 use afloat_api::harvester::{NodePause, Upgrade, UpgradeConfig, UpgradeState};
-use afloat_api::{ObjectRef, Reason, harvester, labels};
+use afloat_api::{ObjectRef, Reason, harvester, labels, names};
 
 use super::config::{self, Skips};
 use super::release;
@@ -123,6 +123,15 @@ impl Look<'_> {
         if *self.key.namespace != *namespace {
             let message = format!("Upgrades are heeded in the namespace {namespace} only");
             self.error(Reason::InvalidSpec, itself.clone(), &message, "create it there");
+        }
+        if self.key.name.len() > names::LONGEST {
+            let message = format!(
+                "its name has {} characters: what belongs to it is labelled with it, and a label holds {} characters",
+                self.key.name.len(),
+                names::LONGEST
+            );
+            let help = "delete it, and create one with a shorter name";
+            self.error(Reason::InvalidSpec, itself.clone(), &message, help);
         }
         let versions = format!("kubectl -n {namespace} get versions, and name one in spec.version");
         let external = config::repo_url(upgrade).is_ok_and(|url| url.is_some());

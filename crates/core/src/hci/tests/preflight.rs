@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+use afloat_api::clusterupgrade::Severity;
+
 use super::world::World;
+use crate::hci::preflight::findings;
 use crate::hci::view::{Addon, Backup, CapiCluster, Chart, HciObject, Machine, Volume};
-use crate::view::NodeName;
+use crate::view::{Key, NodeName};
 
 #[test]
 fn h20_everything_that_stops_an_upgrade_is_told_at_once_with_object_and_remedy() {
@@ -248,5 +251,24 @@ fn h20_nobody_goes_anywhere_from_a_release_that_is_not_known() {
             ("True", true),
             "{told}"
         );
+    }
+}
+
+#[test]
+fn h20_an_upgrade_whose_name_is_no_label_is_refused() {
+    let mut world = World::new(3);
+    let names = [("a".repeat(63), true), ("a".repeat(64), false)];
+    for (name, good) in names {
+        world.start();
+        let mut upgrade = world.upgrade();
+        upgrade.metadata.name = Some(name.clone());
+        let key = Key::new("harvester-system", &name);
+        world.view.hci.upgrades.clear();
+        let found = findings(&world.view, &key, &upgrade);
+        let long = found.iter().find(|finding| finding.message.contains("63 characters"));
+        assert_eq!(long.is_none(), good, "{found:?}");
+        if let Some(long) = long {
+            assert!(long.severity == Severity::Error && long.remedy.is_some(), "{long:?}");
+        }
     }
 }

@@ -191,6 +191,13 @@ pub struct RestoreList {
     pub nodes: BTreeMap<String, BTreeSet<String>>,
 }
 
+impl RestoreList {
+    /// Where the list of an upgrade is. The name is the contract's as it is: an object may have a longer one than a label.
+    pub fn key(upgrade: &str) -> Key {
+        Key::new(afloat_api::harvester::NAMESPACE, &format!("{upgrade}-restore-vm"))
+    }
+}
+
 /// A virtual machine, running or not.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Vm {
