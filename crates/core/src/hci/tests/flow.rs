@@ -318,6 +318,9 @@ fn h26_images_of_the_release_before_are_removed_from_every_node_and_a_failure_of
     assert_eq!(world.label(labels::HARVESTER_UPGRADE_CLEANUP), "Pending");
     world.fail(JobKind::CleanUp, Some("node-2"), "crictl timed out");
     assert_eq!(world.label(labels::HARVESTER_UPGRADE_CLEANUP), "Succeeded");
+    let report = world.condition("Completed").1;
+    let said = "images of the release before stay: node-2 (crictl timed out)";
+    assert!(report.contains(said) && !report.contains("node-1 ("), "{report}");
 }
 
 #[test]
