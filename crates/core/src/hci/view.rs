@@ -15,7 +15,7 @@ mod objects;
 
 pub use objects::{
     Addon, Backup, Bundle, Cancelled, CapiCluster, Chart, Engine, HelmRelease, Image, Job, LocalCluster, Log, Machine,
-    Migration, NodeMarks, RepoAnswer, RestoreList, Run, Server, Upstream, Vm, Vmi, Volume,
+    Migration, NodeMarks, RepoAnswer, RestoreList, Run, Schedule, Server, Upstream, Vm, Vmi, Volume,
 };
 
 /// An object as it was seen.
@@ -162,6 +162,8 @@ shelves! {
     Addon in addons: Addon,
     /// Backups and snapshots of virtual machines.
     Backup in backups: Backup,
+    /// Backups by the clock.
+    Schedule in schedules: Schedule,
     /// Restores of either.
     Restore in restores: Backup,
     /// Rancher's provisioning clusters.

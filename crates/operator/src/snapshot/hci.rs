@@ -11,7 +11,7 @@ use afloat_api::harvester::{Upgrade, Version};
 use afloat_api::{annotations, labels};
 use afloat_core::hci::view::{
     Addon, Backup, Bundle, Cancelled, CapiCluster, Chart, Engine, HciKind, HciObject, HelmRelease, Image, Job,
-    LocalCluster, Log, Machine, Migration, RestoreList, Run, Seen, Server, Upstream, Vm, Vmi, Volume,
+    LocalCluster, Log, Machine, Migration, RestoreList, Run, Schedule, Seen, Server, Upstream, Vm, Vmi, Volume,
 };
 use afloat_core::view::{Key, NodeName, Resources, Uid};
 use jiff::Timestamp;
@@ -126,6 +126,10 @@ pub fn reduce(kind: HciKind, object: &DynamicObject) -> Result<HciObject, Unread
             HciObject::Addon(seen(object, addon)?)
         }
         HciKind::Backup => HciObject::Backup(seen(object, backup(&read, "/status/readyToUse"))?),
+        HciKind::Schedule => {
+            let suspended = read.yes("/status/suspended");
+            HciObject::Schedule(seen(object, Schedule { suspended })?)
+        }
         HciKind::Restore => HciObject::Restore(seen(object, backup(&read, "/status/complete"))?),
         HciKind::Cluster => HciObject::Cluster(seen(object, cluster(&read))?),
         HciKind::CapiCluster => {
@@ -161,6 +165,7 @@ fn reduce_more(kind: HciKind, object: &DynamicObject, read: &Read<'_>) -> Result
                     .at("/status/volumeRequests")
                     .as_array()
                     .is_some_and(|list| !list.is_empty()),
+                volumes: names_of(read.at("/spec/template/spec/volumes"), |_| true),
                 run: run(read),
                 run_before: read.annotation(annotations::RUN_BEFORE).map(Run::from_text),
             };
@@ -364,7 +369,23 @@ fn vmi(read: &Read<'_>) -> Vmi {
         cpu_features: cpu_features(read),
         requests: vmi_requests(read),
         claims: vmi_claims(read),
+        plugged: names_of(read.at("/spec/volumes"), is_pluggable),
     }
+}
+
+/// Names of the volumes that are so.
+fn names_of(volumes: &Value, wanted: impl Fn(&Value) -> bool) -> Vec<Arc<str>> {
+    let volumes = volumes.as_array().into_iter().flatten();
+    let wanted = volumes.filter(|volume| wanted(volume));
+    wanted
+        .filter_map(|volume| volume["name"].as_str())
+        .map(Arc::from)
+        .collect()
+}
+
+fn is_pluggable(volume: &Value) -> bool {
+    let sources = ["persistentVolumeClaim", "dataVolume"];
+    sources.iter().any(|source| volume[*source]["hotpluggable"] == true)
 }
 
 /// Those without which it cannot run; what is optional or forbidden binds nobody.

@@ -80,6 +80,7 @@ fn object(object: &HciObject) -> String {
         HciObject::Image(seen) => format!("{:?}", seen.what),
         HciObject::Addon(seen) => format!("{:?}", seen.what),
         HciObject::Backup(seen) | HciObject::Restore(seen) => format!("{:?}", seen.what),
+        HciObject::Schedule(seen) => format!("{:?}", seen.what),
         HciObject::Cluster(seen) => format!("{:?}", seen.what),
         HciObject::CapiCluster(seen) => format!("{:?}", seen.what),
         HciObject::Machine(seen) => format!("{:?}", seen.what),

@@ -75,6 +75,13 @@ pub struct Backup {
     pub under_way: bool,
 }
 
+/// Backups or snapshots of a virtual machine by the clock.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Schedule {
+    /// None is made any more.
+    pub suspended: bool,
+}
+
 /// The cluster Rancher runs in.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LocalCluster {
@@ -205,6 +212,8 @@ pub struct Vm {
     pub status: Arc<str>,
     /// A volume is being added or taken away.
     pub volume_requests: bool,
+    /// Names of the volumes it starts with.
+    pub volumes: Vec<Arc<str>>,
     /// When it is to run.
     pub run: Run,
     /// The same before a task stopped it (`afloat.dev/run-before`).
@@ -284,6 +293,8 @@ pub struct Vmi {
     pub requests: Resources,
     /// Names of the claims of its disks.
     pub claims: Vec<Arc<str>>,
+    /// Names of volumes that can be plugged in and out while it runs.
+    pub plugged: Vec<Arc<str>>,
 }
 
 impl Vmi {

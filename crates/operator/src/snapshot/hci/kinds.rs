@@ -78,6 +78,7 @@ pub fn names(kind: HciKind) -> (&'static str, &'static str, &'static str, &'stat
         HciKind::Image => (HARVESTER, "v1beta1", "VirtualMachineImage", "virtualmachineimages"),
         HciKind::Addon => (HARVESTER, "v1beta1", "Addon", "addons"),
         HciKind::Backup => (HARVESTER, "v1beta1", "VirtualMachineBackup", "virtualmachinebackups"),
+        HciKind::Schedule => (HARVESTER, "v1beta1", "ScheduleVMBackup", "schedulevmbackups"),
         HciKind::Restore => (HARVESTER, "v1beta1", "VirtualMachineRestore", "virtualmachinerestores"),
         HciKind::Cluster => ("provisioning.cattle.io", "v1", "Cluster", "clusters"),
         HciKind::CapiCluster => ("cluster.x-k8s.io", "v1beta1", "Cluster", "clusters"),

@@ -69,3 +69,32 @@ fn a_bundle_says_whether_fleet_has_looked_at_it_as_it_is() {
         assert_eq!(bundle.what, kept);
     }
 }
+
+#[test]
+fn h20_schedules_and_volumes_that_were_plugged_in_are_read_as_their_owners_write_them() {
+    for (body, expected) in [
+        (json!({ "spec": { "suspend": true } }), false),
+        (json!({ "status": { "suspended": false } }), false),
+        (json!({ "status": { "suspended": true } }), true),
+    ] {
+        let HciObject::Schedule(schedule) = reduced(HciKind::Schedule, body.clone()) else {
+            panic!("{body}")
+        };
+        assert_eq!(schedule.suspended, expected, "{body}");
+    }
+    let volumes = json!([
+        { "name": "root", "persistentVolumeClaim": { "claimName": "root" } },
+        { "name": "data", "persistentVolumeClaim": { "claimName": "data", "hotpluggable": true } },
+        { "name": "more", "dataVolume": { "name": "more", "hotpluggable": true } },
+        { "name": "init", "cloudInitNoCloud": {} },
+    ]);
+    let HciObject::Vmi(vmi) = reduced(HciKind::Vmi, json!({ "spec": { "volumes": volumes } })) else {
+        panic!("another kind")
+    };
+    assert_eq!(vmi.plugged, [Arc::from("data"), Arc::from("more")]);
+    let template = json!({ "spec": { "template": { "spec": { "volumes": volumes } } } });
+    let HciObject::Vm(vm) = reduced(HciKind::Vm, template) else {
+        panic!("another kind")
+    };
+    assert_eq!(vm.volumes.len(), 4);
+}
