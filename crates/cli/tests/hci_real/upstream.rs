@@ -98,6 +98,7 @@ const READ: &[(HciKind, &[&str])] = &[
             "status.replicaModeMap",
         ],
     ),
+    (HciKind::Attachment, &["spec.volume", "spec.attachmentTickets"]),
     (HciKind::LonghornSetting, &["value"]),
 ];
 

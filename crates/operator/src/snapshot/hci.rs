@@ -10,8 +10,9 @@ use afloat_api::foreign::rancher::{MachinePlan, PLAN_SECRET_TYPE};
 use afloat_api::harvester::{Upgrade, Version};
 use afloat_api::{annotations, labels};
 use afloat_core::hci::view::{
-    Addon, Backup, Bundle, Cancelled, CapiCluster, Chart, Engine, HciKind, HciObject, HelmRelease, Image, Job,
-    LocalCluster, Log, Machine, Migration, RestoreList, Run, Schedule, Seen, Server, Upstream, Vm, Vmi, Volume,
+    Addon, Attachment, Backup, Bundle, Cancelled, CapiCluster, Chart, Engine, HciKind, HciObject, HelmRelease, Image,
+    Job, LocalCluster, Log, Machine, Migration, RestoreList, Run, Schedule, Seen, Server, Ticket, Upstream, Vm, Vmi,
+    Volume,
 };
 use afloat_core::view::{Key, NodeName, Resources, Uid};
 use jiff::Timestamp;
@@ -197,6 +198,7 @@ fn reduce_more(kind: HciKind, object: &DynamicObject, read: &Read<'_>) -> Result
             };
             HciObject::Engine(seen(object, engine)?)
         }
+        HciKind::Attachment => HciObject::Attachment(seen(object, attachment(read))?),
         HciKind::LonghornSetting => HciObject::LonghornSetting(seen(object, read.text("/value"))?),
         HciKind::Server => HciObject::Server(seen(object, server(read))?),
         HciKind::HelmRelease => {
@@ -440,6 +442,23 @@ fn volume(read: &Read<'_>) -> Volume {
             .filter_map(|status| status["podName"].as_str())
             .map(Arc::from)
             .collect(),
+    }
+}
+
+fn attachment(read: &Read<'_>) -> Attachment {
+    let tickets = read.at("/spec/attachmentTickets").as_object().into_iter().flatten();
+    let text = |ticket: &Value, key: &str| -> Arc<str> { Arc::from(ticket[key].as_str().unwrap_or_default()) };
+    let ticket = |(id, ticket): (&String, &Value)| Ticket {
+        id: Arc::from(id.as_str()),
+        kind: text(ticket, "type"),
+        node: ticket["nodeID"]
+            .as_str()
+            .filter(|node| !node.is_empty())
+            .map(NodeName::from),
+    };
+    Attachment {
+        volume: read.text("/spec/volume"),
+        tickets: tickets.map(ticket).collect(),
     }
 }
 

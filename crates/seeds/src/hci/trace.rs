@@ -102,6 +102,7 @@ fn object(object: &HciObject) -> String {
             seen.users.len()
         ),
         HciObject::Engine(seen) => format!("{:?}", seen.what),
+        HciObject::Attachment(seen) => format!("{:?}", seen.what),
         HciObject::Upstream(seen) => format!("{:?}", seen.what),
         HciObject::Server(seen) => format!("{} rolled-out={}", seen.image, seen.rolled_out),
         HciObject::HelmRelease(seen) => format!("{:?}", seen.what),

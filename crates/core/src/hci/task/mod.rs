@@ -113,6 +113,7 @@ const MACHINES: &[HciKind] = &[
     HciKind::Migration,
     HciKind::Volume,
     HciKind::Engine,
+    HciKind::Attachment,
     HciKind::RestoreList,
 ];
 /// What tasks look at that ask for migrations: their own Job says since when these count.

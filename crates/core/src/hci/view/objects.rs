@@ -338,6 +338,33 @@ impl Volume {
     }
 }
 
+/// Who wants a volume of Longhorn to be attached: while there is a ticket for a node, it stays there.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Attachment {
+    pub volume: Arc<str>,
+    pub tickets: Vec<Ticket>,
+}
+
+/// One who wants it.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Ticket {
+    pub id: Arc<str>,
+    /// Which part of Longhorn asked, as `csi-attacher`.
+    pub kind: Arc<str>,
+    pub node: Option<NodeName>,
+}
+
+impl Ticket {
+    /// Whom it is for: most parts of Longhorn put their own name before that of the object they work on.
+    pub fn whose(&self) -> &str {
+        let rest = self
+            .id
+            .strip_prefix(&*self.kind)
+            .and_then(|rest| rest.strip_prefix('-'));
+        rest.unwrap_or(&self.id)
+    }
+}
+
 /// An engine of Longhorn.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Engine {

@@ -99,6 +99,7 @@ pub fn names(kind: HciKind) -> (&'static str, &'static str, &'static str, &'stat
         ),
         HciKind::Volume => ("longhorn.io", "v1beta2", "Volume", "volumes"),
         HciKind::Engine => ("longhorn.io", "v1beta2", "Engine", "engines"),
+        HciKind::Attachment => ("longhorn.io", "v1beta2", "VolumeAttachment", "volumeattachments"),
         HciKind::LonghornSetting => ("longhorn.io", "v1beta2", "Setting", "settings"),
         HciKind::Upstream | HciKind::Server => ("apps", "v1", "Deployment", "deployments"),
     }
@@ -133,6 +134,7 @@ pub fn has_status(kind: HciKind) -> bool {
             | HciKind::Migration
             | HciKind::Volume
             | HciKind::Engine
+            | HciKind::Attachment
             | HciKind::LonghornSetting
     )
 }

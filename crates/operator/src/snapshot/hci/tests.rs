@@ -98,3 +98,33 @@ fn h20_schedules_and_volumes_that_were_plugged_in_are_read_as_their_owners_write
     };
     assert_eq!(vm.volumes.len(), 4);
 }
+
+#[test]
+fn h43_the_tickets_of_a_volume_are_read() {
+    let ticket = json!({ "id": "csi-0f3a", "type": "csi-attacher", "nodeID": "node-1", "parameters": { "disableFrontend": "false" } });
+    let body = json!({ "spec": { "volume": "pvc-1", "attachmentTickets": {
+        "csi-0f3a": ticket, "backup-controller-backup-12": { "type": "backup-controller", "nodeID": "" },
+    } } });
+    let HciObject::Attachment(attachment) = reduced(HciKind::Attachment, body) else {
+        panic!("another kind")
+    };
+    assert_eq!(&*attachment.volume, "pvc-1");
+    let told: Vec<_> = attachment
+        .tickets
+        .iter()
+        .map(|ticket| {
+            (
+                &*ticket.kind,
+                ticket.whose(),
+                ticket.node.as_ref().map(NodeName::as_str),
+            )
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("backup-controller", "backup-12", None),
+            ("csi-attacher", "csi-0f3a", Some("node-1"))
+        ]
+    );
+}
