@@ -15,8 +15,6 @@ pub struct NodeMarks {
     pub pause: Option<Arc<str>>,
     /// `harvesterhci.io/pendingOSImage`
     pub pending_os_image: Option<Arc<str>>,
-    /// `cluster.x-k8s.io/machine`
-    pub machine: Option<Arc<str>>,
     /// `harvesterhci.io/maintain-status`
     pub maintenance: Option<Arc<str>>,
 }
