@@ -22,7 +22,7 @@ const PRINTED: [&str; 2] = ["kubevirt-crds", "rancher-crds"];
 /// and nobody would be told.
 const READ: &[(HciKind, &[&str])] = &[
     (HciKind::Setting, &["value", "default"]),
-    (HciKind::UpgradeLog, &["status.conditions"]),
+    (HciKind::UpgradeLog, &["spec.upgradeName", "status.conditions"]),
     (HciKind::Image, &["status.conditions"]),
     (HciKind::Addon, &["spec.enabled", "spec.version", "status.status"]),
     (HciKind::Backup, &["spec.type", "status.readyToUse", "status.error"]),

@@ -115,7 +115,8 @@ pub fn reduce(kind: HciKind, object: &DynamicObject) -> Result<HciObject, Unread
         HciKind::Setting => HciObject::Setting(seen(object, setting(&read))?),
         HciKind::UpgradeLog => {
             let started = read.condition("Started").is_some_and(|(status, _)| status == "True");
-            HciObject::UpgradeLog(seen(object, Log { started })?)
+            let upgrade = read.text("/spec/upgradeName");
+            HciObject::UpgradeLog(seen(object, Log { upgrade, started })?)
         }
         HciKind::Image => HciObject::Image(seen(object, image(&read))?),
         HciKind::Addon => {

@@ -1,9 +1,11 @@
 //! Bad input at the front door: each gets a refusal that names the object and says what to do, and changes nothing.
 
-use afloat_api::harvester::{NodeUpgradeStatus, Upgrade, UpgradeSpec, Version, VersionSpec};
+use afloat_api::harvester::{
+    NodeUpgradeStatus, Upgrade, UpgradeLog, UpgradeLogSpec, UpgradeSpec, Version, VersionSpec,
+};
 
 use super::world::{NAME, World, meta};
-use crate::hci::view::{Backup, CapiCluster, HciObject, Volume};
+use crate::hci::view::{Backup, CapiCluster, HciObject, Log, Volume};
 use crate::hci::{Request, Verdict, admit};
 
 const SKIP: &str = r#""imagePreloadOption":{"strategy":{"type":"skip"}}"#;
@@ -423,4 +425,66 @@ fn wrong_versions_are_refused() {
     }
     let good = version("https://example.com/a.iso", &long, "v1.6.0");
     assert!(admit(&world.view, &Request::WriteVersion(&good)).allowed());
+}
+
+#[test]
+fn h41_logs_are_collected_once_for_an_upgrade_that_begins_and_asks_for_them() {
+    let log = |namespace: &str, name: &str, upgrade: &str| UpgradeLog {
+        metadata: meta(namespace, name, 1),
+        spec: UpgradeLogSpec {
+            upgrade_name: upgrade.to_owned(),
+        },
+        status: None,
+    };
+    let own = log("harvester-system", &format!("{NAME}-upgradelog"), NAME);
+    let mut world = World::new(3);
+    world.start();
+    world.change_upgrade(|upgrade| upgrade.spec.log_enabled = true);
+    assert!(
+        admit(&world.view, &Request::CreateUpgradeLog(&own)).allowed(),
+        "it begins"
+    );
+    let unknown = log("harvester-system", "mine", "hvst-upgrade-other");
+    refused(
+        &admit(&world.view, &Request::CreateUpgradeLog(&unknown)),
+        "no such Upgrade",
+        "an unknown upgrade",
+    );
+    let elsewhere = log("default", "mine", NAME);
+    refused(
+        &admit(&world.view, &Request::CreateUpgradeLog(&elsewhere)),
+        "harvester-system only",
+        "a namespace",
+    );
+    let collecting = Log {
+        upgrade: NAME.into(),
+        started: false,
+    };
+    world.take(
+        "harvester-system",
+        &format!("{NAME}-upgradelog"),
+        collecting,
+        HciObject::UpgradeLog,
+    );
+    let second = log("harvester-system", "mine", NAME);
+    refused(
+        &admit(&world.view, &Request::CreateUpgradeLog(&second)),
+        "already",
+        "a second one",
+    );
+    world.change_upgrade(|upgrade| upgrade.spec.log_enabled = false);
+    refused(
+        &admit(&world.view, &Request::CreateUpgradeLog(&own)),
+        "wants no logs",
+        "logEnabled is false",
+    );
+    let mut world = World::new(3);
+    world.start();
+    world.change_upgrade(|upgrade| upgrade.spec.log_enabled = true);
+    world.reach_nodes();
+    refused(
+        &admit(&world.view, &Request::CreateUpgradeLog(&own)),
+        "beyond its logs",
+        "too late",
+    );
 }

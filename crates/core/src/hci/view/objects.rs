@@ -31,6 +31,8 @@ pub struct RepoAnswer {
 /// How far a collection of logs is.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Log {
+    /// Name of the Upgrade it is for.
+    pub upgrade: Arc<str>,
     pub started: bool,
 }
 
