@@ -42,13 +42,11 @@ pub const HARVESTER_UPGRADE_STATE: &str = "harvesterhci.io/upgradeState";
 pub const HARVESTER_LATEST_UPGRADE: &str = "harvesterhci.io/latestUpgrade";
 /// Harvester: `Pending` or `Succeeded`, how the cleaning up after an Upgrade is.
 pub const HARVESTER_UPGRADE_CLEANUP: &str = "harvesterhci.io/upgradeCleanup";
-/// Harvester: `true` once a person has dismissed the result of an Upgrade.
-pub const HARVESTER_READ_MESSAGE: &str = "harvesterhci.io/read-message";
 /// Harvester: name of the Upgrade a Job, Plan, Pod or image belongs to.
 pub const HARVESTER_UPGRADE: &str = "harvesterhci.io/upgrade";
 /// Harvester: part of the upgrade, a word of [`crate::harvester::UpgradeComponent`].
 pub const HARVESTER_UPGRADE_COMPONENT: &str = "harvesterhci.io/upgradeComponent";
-/// Harvester: what a Job on a node does, a word of [`crate::harvester::UpgradeJobType`].
+/// Harvester: what a Job on a node does, as `pre-drain`.
 pub const HARVESTER_UPGRADE_JOB_TYPE: &str = "harvesterhci.io/upgradeJobType";
 /// Harvester: name of the node a Job works on.
 pub const HARVESTER_NODE: &str = "harvesterhci.io/node";
@@ -56,8 +54,6 @@ pub const HARVESTER_NODE: &str = "harvesterhci.io/node";
 pub const HARVESTER_MANAGED: &str = "harvesterhci.io/managed";
 /// Harvester: marks a witness node, which runs etcd only.
 pub const HARVESTER_WITNESS: &str = "node-role.harvesterhci.io/witness";
-/// Harvester: state of an UpgradeLog, `Collecting` or `Stopped`.
-pub const HARVESTER_UPGRADE_LOG_STATE: &str = "harvesterhci.io/upgradeLogState";
 
 /// KubeVirt: name of the node a virtual machine instance runs on.
 pub const KUBEVIRT_NODE: &str = "kubevirt.io/nodeName";

@@ -2,7 +2,7 @@
 //! carries the uid of the upgrade it belongs to.
 
 /// Longest name of a pod whose name also becomes a label value and a host name.
-const LONGEST: usize = 63;
+pub const LONGEST: usize = 63;
 
 /// Finalizer of the objects that must not go before what they changed is put back.
 pub const FINALIZER: &str = "afloat.dev/cleanup";

@@ -71,6 +71,9 @@ const MUST_NOT: &[(&str, &str, &str)] = &[
 const MUST_AT_HARVESTER: &[(&str, &str, &str)] = &[
     ("watch", "upgrades.harvesterhci.io", "harvester-system"),
     ("patch", "upgrades.harvesterhci.io", "harvester-system"),
+    ("watch", "volumeattachments.longhorn.io", "-"),
+    ("watch", "virtualmachinebackups.harvesterhci.io", "-"),
+    ("watch", "schedulevmbackups.harvesterhci.io", "-"),
     ("create", "jobs.batch", "harvester-system"),
     ("list", "secrets", "fleet-local"),
     ("patch", "secrets", "fleet-local"),

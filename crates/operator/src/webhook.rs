@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use afloat_api::harvester::{Upgrade, Version};
+use afloat_api::harvester::{Upgrade, UpgradeLog, Version};
 use afloat_core::hci::{Request, Verdict, admit};
 use afloat_core::view::View;
 use axum::extract::{DefaultBodyLimit, State};
@@ -76,6 +76,7 @@ enum Asked {
     WriteVersion(Box<Version>),
     WriteSetting { name: String, value: String },
     CreateNode(String),
+    CreateUpgradeLog(Box<UpgradeLog>),
 }
 
 impl Question {
@@ -88,6 +89,7 @@ impl Question {
             Asked::WriteVersion(version) => Request::WriteVersion(version),
             Asked::WriteSetting { name, value } => Request::WriteSetting { name, value },
             Asked::CreateNode(name) => Request::CreateNode(name),
+            Asked::CreateUpgradeLog(log) => Request::CreateUpgradeLog(log),
         };
         // Whoever asked may have given up meanwhile.
         let _given_up = self.answer.send(admit(view, &request));
@@ -177,6 +179,7 @@ fn read(request: &Value) -> Result<Option<Asked>, String> {
             value: object["value"].as_str().unwrap_or_default().to_owned(),
         },
         ("Node", "CREATE") => Asked::CreateNode(name()),
+        ("UpgradeLog", "CREATE") => Asked::CreateUpgradeLog(typed(object)?),
         _ => return Ok(None),
     };
     Ok(Some(asked))

@@ -11,7 +11,8 @@ pub const NEW_RELEASE: &str = "v1.7.0";
 pub const NEW_OS: &str = "Harvester v1.7.0";
 pub const NEW_KUBERNETES: &str = "v1.34.1+rke2r1";
 pub const NEW_RANCHER: &str = "v2.12.2";
-/// What nodes start with.
+/// The release before, and what nodes start with.
+pub const OLD_RELEASE: &str = "v1.6.0";
 pub const OLD_OS: &str = "Harvester v1.6.0";
 pub const OLD_KUBERNETES: &str = "v1.33.5+rke2r1";
 

@@ -10,7 +10,8 @@ mod with_people;
 mod with_trouble;
 
 pub use ground::{
-    Binding, Ground, NEW_KUBERNETES, NEW_OS, NEW_RANCHER, NEW_RELEASE, OLD_KUBERNETES, OLD_OS, SYSTEM, VmShape,
+    Binding, Ground, NEW_KUBERNETES, NEW_OS, NEW_RANCHER, NEW_RELEASE, OLD_KUBERNETES, OLD_OS, OLD_RELEASE, SYSTEM,
+    VmShape,
 };
 pub use people::{Act, Deed, Moment, SECOND_UPGRADE};
 pub use script::{End, HciScenario, Script};

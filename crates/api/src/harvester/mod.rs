@@ -46,17 +46,6 @@ impl UpgradeCondition {
     }
 }
 
-/// Condition types of an `UpgradeLog`.
-#[derive(Clone, Copy, Debug, Display, EnumIter, EnumString, Eq, IntoStaticStr, Ord, PartialEq, PartialOrd)]
-#[allow(missing_docs)]
-pub enum UpgradeLogCondition {
-    LoggingOperatorReady,
-    InfraReady,
-    Started,
-    Stopped,
-    DownloadReady,
-}
-
 /// Values of the label `harvesterhci.io/upgradeState`, in their order.
 #[derive(Clone, Copy, Debug, Display, EnumIter, EnumString, Eq, IntoStaticStr, Ord, PartialEq, PartialOrd)]
 #[allow(missing_docs)]
@@ -130,26 +119,6 @@ pub enum UpgradeComponent {
     Manifest,
     Cleanup,
     Repo,
-    #[strum(serialize = "apply-skip-rke2-manifests")]
-    ApplySkipRke2Manifests,
-    #[strum(serialize = "remove-skip-rke2-manifests")]
-    RemoveSkipRke2Manifests,
-}
-
-/// Values of the label `harvesterhci.io/upgradeJobType`; also the middle part of the Job's name.
-#[derive(Clone, Copy, Debug, Display, EnumIter, EnumString, Eq, IntoStaticStr, Ord, PartialEq, PartialOrd)]
-#[strum(serialize_all = "kebab-case")]
-#[allow(missing_docs)]
-pub enum UpgradeJobType {
-    PreDrain,
-    PostDrain,
-    RestoreVm,
-    SingleNodeUpgrade,
-}
-
-/// Name of the Job that does one thing on one node, as `<upgrade>-pre-drain-<node>`.
-pub fn node_job_name(upgrade: &str, job: UpgradeJobType, node: &str) -> String {
-    format!("{upgrade}-{job}-{node}")
 }
 
 /// Values in the pause map annotation of an `Upgrade`.
@@ -198,19 +167,6 @@ mod tests {
         }
         assert_eq!(HarvesterNodeState::Paused.to_string(), "Node-upgrade paused");
         assert_eq!(HarvesterNodeState::WaitingReboot.to_string(), "Waiting Reboot");
-    }
-
-    #[test]
-    fn h44_jobs_are_named_after_upgrade_work_and_node() {
-        assert_eq!(
-            node_job_name("hvst-upgrade-x7k2p", UpgradeJobType::PreDrain, "node1"),
-            "hvst-upgrade-x7k2p-pre-drain-node1"
-        );
-        assert_eq!(UpgradeJobType::RestoreVm.to_string(), "restore-vm");
-        assert_eq!(
-            UpgradeComponent::ApplySkipRke2Manifests.to_string(),
-            "apply-skip-rke2-manifests"
-        );
     }
 
     #[test]

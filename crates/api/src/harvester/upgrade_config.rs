@@ -9,6 +9,9 @@ use crate::clusterupgrade::{ImagePreloadType, NodeUpgradeMode};
 /// Name of the setting.
 pub const UPGRADE_CONFIG: &str = "upgrade-config";
 
+/// Name of the setting that says which release runs; Harvester writes it when it starts.
+pub const SERVER_VERSION: &str = "server-version";
+
 /// What counts where nobody set anything.
 pub const UPGRADE_CONFIG_DEFAULT: &str = r#"{"imagePreloadOption":{"strategy":{"type":"sequential"}},"nodeUpgradeOption":{"strategy":{"mode":"auto"}},"restoreVM":false,"logReadyTimeout":"5"}"#;
 

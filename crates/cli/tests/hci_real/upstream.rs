@@ -22,10 +22,11 @@ const PRINTED: [&str; 2] = ["kubevirt-crds", "rancher-crds"];
 /// and nobody would be told.
 const READ: &[(HciKind, &[&str])] = &[
     (HciKind::Setting, &["value", "default"]),
-    (HciKind::UpgradeLog, &["status.conditions"]),
+    (HciKind::UpgradeLog, &["spec.upgradeName", "status.conditions"]),
     (HciKind::Image, &["status.conditions"]),
     (HciKind::Addon, &["spec.enabled", "spec.version", "status.status"]),
     (HciKind::Backup, &["spec.type", "status.readyToUse", "status.error"]),
+    (HciKind::Schedule, &["spec.suspend", "status.suspended"]),
     (HciKind::Restore, &["status.complete", "status.conditions"]),
     (
         HciKind::Cluster,
@@ -47,6 +48,7 @@ const READ: &[(HciKind, &[&str])] = &[
         &[
             "spec.running",
             "spec.runStrategy",
+            "spec.template.spec.volumes",
             "status.printableStatus",
             "status.volumeRequests",
         ],
@@ -58,6 +60,7 @@ const READ: &[(HciKind, &[&str])] = &[
             "spec.affinity",
             "spec.domain.devices.hostDevices",
             "spec.domain.devices.gpus",
+            "spec.volumes",
             "status.phase",
             "status.nodeName",
             "status.conditions",
@@ -95,6 +98,7 @@ const READ: &[(HciKind, &[&str])] = &[
             "status.replicaModeMap",
         ],
     ),
+    (HciKind::Attachment, &["spec.volume", "spec.attachmentTickets"]),
     (HciKind::LonghornSetting, &["value"]),
 ];
 

@@ -259,7 +259,6 @@ pub struct HciJob {
     pub repo: Arc<str>,
     /// The release before.
     pub previous: Arc<str>,
-    pub restore_vm: bool,
 }
 
 /// The repository of a release.

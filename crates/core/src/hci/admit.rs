@@ -4,13 +4,13 @@
 use std::collections::BTreeSet;
 
 use afloat_api::clusterupgrade::Severity;
-use afloat_api::harvester::{HarvesterNodeState as State, PauseMapValue, Upgrade, UpgradeConfig, Version};
+use afloat_api::harvester::{HarvesterNodeState as State, PauseMapValue, Upgrade, UpgradeConfig, UpgradeLog, Version};
 use afloat_api::{annotations, harvester};
 use serde_json::Value;
 
 use super::config::{self, AnnotationError, Skips};
 use super::turn::{Tri, condition_of};
-use super::{preflight, upstream_at_work, waits};
+use super::{preflight, release, upstream_at_work, waits};
 use crate::objects::key_of;
 use crate::view::{Key, View};
 
@@ -31,6 +31,7 @@ pub enum Request<'a> {
         value: &'a str,
     },
     CreateNode(&'a str),
+    CreateUpgradeLog(&'a UpgradeLog),
 }
 
 /// Something that is wrong.
@@ -84,6 +85,7 @@ pub fn admit(view: &View, request: &Request<'_>) -> Verdict {
         Request::WriteVersion(version) => write_version(version, &mut verdict),
         Request::WriteSetting { name, value } => setting(view, name, value, &mut verdict),
         Request::CreateNode(name) => create_node(view, name, &mut verdict),
+        Request::CreateUpgradeLog(log) => create_log(view, log, &mut verdict),
         _ => {}
     }
     verdict
@@ -247,10 +249,16 @@ const FIELDS: [&str; 4] = [
 ];
 
 fn setting(view: &View, name: &str, value: &str, verdict: &mut Verdict) {
+    let object = format!("setting/{name}");
+    // A warning: Harvester writes it itself when it starts, and must not be kept from that by a build of somebody's own.
+    if name == harvester::SERVER_VERSION && !value.is_empty() && !release::is_readable(value) {
+        verdict.warnings.push(format!(
+            "{object}: {value:?} is no release of Harvester, as v1.6.0 is: upgrades are refused until it is one"
+        ));
+    }
     if name != harvester::UPGRADE_CONFIG {
         return;
     }
-    let object = format!("setting/{name}");
     let help = "kubectl explain and the defaults: kubectl get settings.harvesterhci.io upgrade-config -o yaml";
     if let Err(problem) = UpgradeConfig::parse(value) {
         return verdict.refuse(&object, &problem.to_string(), help);
@@ -313,5 +321,41 @@ fn create_node(view: &View, name: &str, verdict: &mut Verdict) {
             );
             verdict.refuse(&format!("node/{name}"), &problem, &help);
         }
+    }
+}
+
+/// Logs are collected for an upgrade that begins and asks for that, once.
+fn create_log(view: &View, log: &UpgradeLog, verdict: &mut Verdict) {
+    let (key, name) = (key_of(&log.metadata), log.spec.upgrade_name.as_str());
+    let object = format!("upgradelog/{key}");
+    let namespace = harvester::NAMESPACE;
+    if *key.namespace != *namespace {
+        let problem = format!("UpgradeLogs are heeded in the namespace {namespace} only");
+        verdict.refuse(&object, &problem, "create it there");
+    }
+    let Some(upgrade) = view.hci.upgrades.get(&Key::new(namespace, name)) else {
+        let problem = format!("spec.upgradeName is {name:?}, and there is no such Upgrade");
+        return verdict.refuse(&object, &problem, &format!("kubectl -n {namespace} get upgrades"));
+    };
+    if upstream_at_work(view, upgrade).is_some() {
+        return;
+    }
+    let help = "none is needed: an upgrade makes its own when it begins, where spec.logEnabled asks for it";
+    if !upgrade.spec.log_enabled {
+        let problem = format!("upgrade/{namespace}/{name} wants no logs: its spec.logEnabled is false");
+        verdict.refuse(&object, &problem, help);
+    }
+    if matches!(condition_of(upgrade, "LogReady"), Some(Tri::True | Tri::False)) {
+        let problem = format!("upgrade/{namespace}/{name} has got beyond its logs");
+        verdict.refuse(&object, &problem, help);
+    }
+    let other = view
+        .hci
+        .logs
+        .values()
+        .find(|log| *log.upgrade == *name && log.target.key != key);
+    if let Some(other) = other {
+        let problem = format!("upgradelog/{} collects the logs of {name} already", other.target.key);
+        verdict.refuse(&object, &problem, help);
     }
 }

@@ -322,8 +322,12 @@ fn close(turn: &mut Turn<'_>) {
     turn.finalizer(false);
 }
 
-/// Images of the release before are removed from the nodes; what cannot be done is told and holds nobody up.
+/// Images of the release before are removed from the nodes; what cannot be done is told in the report and holds nobody up. Where nobody knows which
+/// release that was, none is.
 fn swept(turn: &mut Turn<'_>) -> bool {
+    if turn.status().previous_version.is_empty() {
+        return true;
+    }
     let nodes: Vec<NodeName> = turn.view.nodes.keys().cloned().collect();
     let mut open = false;
     for node in &nodes {
@@ -337,6 +341,21 @@ fn swept(turn: &mut Turn<'_>) -> bool {
         }
     }
     !open
+}
+
+/// Where images of the release before stay, and why.
+pub fn unswept(turn: &Turn<'_>) -> Option<String> {
+    if turn.status().previous_version.is_empty() {
+        return Some("images of the release before stay: nobody knows which it was".to_owned());
+    }
+    let failed = turn.view.nodes.keys().filter_map(|node| {
+        let job = turn.job(JobKind::CleanUp, Some(node))?;
+        let why = job.failed.as_ref()?;
+        Some(format!("{node} ({why})"))
+    });
+    let failed: Vec<String> = failed.collect();
+    let failed: Vec<&str> = failed.iter().map(String::as_str).collect();
+    (!failed.is_empty()).then(|| format!("images of the release before stay: {}", nodes::some(&failed)))
 }
 
 /// Starts what was stopped on a node, and brings back what was moved from it, where that is asked for. Whoever was stopped for a node that is put

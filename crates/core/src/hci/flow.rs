@@ -83,7 +83,7 @@ fn begin(turn: &mut Turn<'_>) {
     if !map.is_empty() {
         turn.annotate(annotations::HARVESTER_PAUSE_MAP, Some(&config::written(&map)));
     }
-    let previous = turn.view.hci.setting("server-version").to_owned();
+    let previous = turn.view.hci.setting(afloat_api::harvester::SERVER_VERSION).to_owned();
     turn.status_mut().previous_version = previous;
     for (key, other) in &turn.view.hci.upgrades {
         let latest = config::label(&other.what, labels::HARVESTER_LATEST_UPGRADE);
@@ -178,7 +178,7 @@ fn guard(turn: &mut Turn<'_>) -> bool {
     let skip = Skips::read(&turn.after).is_ok_and(|skips| skips.version);
     let from = turn.status().previous_version.clone();
     let refused = release::guard(&from, &release.harvester, &release.min_upgradable);
-    if let (Err(problem), false) = (refused, skip || from.is_empty()) {
+    if let (Err(problem), false) = (refused, skip) {
         let text = problem.to_string();
         turn.set(Is::NodesPrepared, Tri::False, &Reason::VersionSkew.to_string(), &text);
         fail(turn, &text);

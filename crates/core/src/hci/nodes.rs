@@ -9,7 +9,7 @@ use afloat_api::harvester::{HarvesterNodeState as State, PAUSED_MESSAGE, PAUSED_
 
 use super::action::{HciAction, Hook, JobKind, NodeMark};
 use super::turn::{Tri, Turn, minutes_after, moment};
-use super::view::{Job, Seen};
+use super::view::{Job, RestoreList, Seen};
 use super::{alone, cleanup, deadlines, image, pause, rollout, vms, waits};
 use crate::view::{Key, Node, NodeName};
 
@@ -282,7 +282,7 @@ pub fn record(turn: &mut Turn<'_>, node: &Node, bound: &[vms::Bound]) -> bool {
 
 /// The ConfigMap of virtual machines that were stopped.
 pub fn restore_list(turn: &Turn<'_>) -> Key {
-    Key::new(afloat_api::harvester::NAMESPACE, &format!("{}-restore-vm", turn.name()))
+    RestoreList::key(turn.name())
 }
 
 fn pre_draining(turn: &mut Turn<'_>, node: &Node) {

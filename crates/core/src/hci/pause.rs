@@ -6,6 +6,7 @@ use afloat_api::harvester::{HarvesterNodeState, NodePause, PauseMapValue};
 
 use super::action::{HciAction, NodeMark};
 use super::config::{self, PAUSES_APPLIED, PauseMap};
+use super::report;
 use super::turn::Turn;
 use crate::view::{Node, UNTIL_SEEN};
 
@@ -29,6 +30,9 @@ pub fn carry_over(turn: &mut Turn<'_>) -> bool {
         return false;
     };
     let applied = config::pauses_applied(&turn.after);
+    for node in joined_to_pause(turn) {
+        map.entry(node).or_insert(PauseMapValue::Pause);
+    }
     let (mut marks, mut unsure) = (Vec::new(), false);
     for (name, value) in &mut map {
         let Some(node) = turn.view.nodes.get(name.as_str()) else {
@@ -62,6 +66,16 @@ pub fn carry_over(turn: &mut Turn<'_>) -> bool {
         turn.annotate(PAUSES_APPLIED, Some(&text));
     }
     wrote
+}
+
+/// Nodes that came since the upgrade began, where every node is to pause. A person's own map is about the nodes that were there.
+fn joined_to_pause(turn: &Turn<'_>) -> Vec<String> {
+    let all = config::config(turn.view, &turn.after).is_ok_and(|config| config.pause == NodePause::All);
+    let Some(begun) = report::begun_at(&turn.before).filter(|_| all) else {
+        return Vec::new();
+    };
+    let joined = turn.view.nodes.values().filter(|node| node.created_at > begun);
+    joined.map(|node| node.name.to_string()).collect()
 }
 
 /// Whether nodes were seen since the Upgrade was last written: before that, an annotation that is missing may only not have

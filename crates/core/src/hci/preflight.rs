@@ -1,12 +1,12 @@
 //! What stops an upgrade of Harvester before anything is changed, and what a person should know: everything at once, each with
-//! its object and what helps. Room on disks and certificates are looked at on the nodes, by the Job that prepares them.
+//! its object and what helps. Room on disks and certificates are not looked at here: nothing that the API server tells shows them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use afloat_api::clusterupgrade::{Finding, Severity};
 use afloat_api::harvester::{NodePause, Upgrade, UpgradeConfig, UpgradeState};
-use afloat_api::{ObjectRef, Reason, harvester, labels};
+use afloat_api::{ObjectRef, Reason, annotations, harvester, labels, names};
 
 use super::config::{self, Skips};
 use super::release;
@@ -124,6 +124,15 @@ impl Look<'_> {
             let message = format!("Upgrades are heeded in the namespace {namespace} only");
             self.error(Reason::InvalidSpec, itself.clone(), &message, "create it there");
         }
+        if self.key.name.len() > names::LONGEST {
+            let message = format!(
+                "its name has {} characters: what belongs to it is labelled with it, and a label holds {} characters",
+                self.key.name.len(),
+                names::LONGEST
+            );
+            let help = "delete it, and create one with a shorter name";
+            self.error(Reason::InvalidSpec, itself.clone(), &message, help);
+        }
         let versions = format!("kubectl -n {namespace} get versions, and name one in spec.version");
         let external = config::repo_url(upgrade).is_ok_and(|url| url.is_some());
         if !spec.image.is_empty() {
@@ -179,7 +188,32 @@ impl Look<'_> {
                 );
             }
         }
-        Skips::read(upgrade).unwrap_or_default()
+        let skips = Skips::read(upgrade).unwrap_or_default();
+        self.checks_that_there_are_not(upgrade, skips);
+        skips
+    }
+
+    /// Whoever switches a check off, or sharpens it, is told where there is none.
+    fn checks_that_there_are_not(&mut self, upgrade: &Upgrade, skips: Skips) {
+        let days = config::annotation(upgrade, annotations::HARVESTER_MIN_CERTS_DAYS).is_some();
+        for (there, key, what) in [
+            (
+                skips.disk,
+                annotations::HARVESTER_SKIP_DISK_CHECK,
+                "how full the disks are",
+            ),
+            (
+                days,
+                annotations::HARVESTER_MIN_CERTS_DAYS,
+                "how long certificates are valid",
+            ),
+        ] {
+            if there {
+                let message = format!("{key} changes nothing: Afloat's preflight has no such check");
+                let help = format!("look at the nodes yourself: {what}");
+                self.say(Severity::Warning, Reason::InvalidSpec, self.itself(), &message, &help);
+            }
+        }
     }
 
     fn other_upgrades(&mut self) {
@@ -203,8 +237,11 @@ impl Look<'_> {
     /// The versions as far as they are known before the release was read.
     fn release(&mut self, upgrade: &Upgrade, skips: Skips) {
         let key = Key::new(harvester::NAMESPACE, &upgrade.spec.version);
-        let from = self.view.hci.setting("server-version").to_owned();
-        let (Some(version), false) = (self.view.hci.versions.get(&key), skips.version || from.is_empty()) else {
+        let from = self.view.hci.setting(harvester::SERVER_VERSION).to_owned();
+        if !release::is_readable(&from) {
+            return self.unknown_release(&from, skips);
+        }
+        let (Some(version), false) = (self.view.hci.versions.get(&key), skips.version) else {
             return;
         };
         let min = version.spec.min_upgradable_version.clone();
@@ -214,12 +251,29 @@ impl Look<'_> {
         }
     }
 
-    fn setting(&mut self, upgrade: &Upgrade) -> Option<UpgradeConfig> {
-        let setting = ObjectRef {
-            kind: "Setting".to_owned(),
-            name: harvester::UPGRADE_CONFIG.to_owned(),
-            ..ObjectRef::default()
+    /// Nobody can tell a downgrade then, nor which images were those of the release before.
+    fn unknown_release(&mut self, from: &str, skips: Skips) {
+        let severity = if skips.version {
+            Severity::Warning
+        } else {
+            Severity::Error
         };
+        let setting = object("Setting", &Key::new("", harvester::SERVER_VERSION));
+        let is = if from.is_empty() {
+            "is not set".to_owned()
+        } else {
+            format!("is {from:?}, which is no release of Harvester")
+        };
+        let message = format!(
+            "{is}: nobody can tell whether the upgrade would be a downgrade, nor which images may go afterwards"
+        );
+        let help = "write the release that runs, by the tag of: kubectl -n harvester-system get deployment harvester -o wide, as: \
+                    kubectl patch settings.harvesterhci.io server-version --type merge -p '{\"value\":\"v1.6.0\"}'";
+        self.say(severity, Reason::InvalidSpec, setting, &message, help);
+    }
+
+    fn setting(&mut self, upgrade: &Upgrade) -> Option<UpgradeConfig> {
+        let setting = object("Setting", &Key::new("", harvester::UPGRADE_CONFIG));
         let help = "kubectl edit settings.harvesterhci.io upgrade-config";
         let config = match config::config(self.view, upgrade) {
             Ok(config) => config,
@@ -347,6 +401,20 @@ impl Look<'_> {
             let help = "wait until it has ended, or delete it";
             self.error(Reason::BackupInProgress, object, &message, help);
         }
+        let schedules = hci.schedules.iter().filter(|(_, schedule)| !schedule.suspended);
+        for key in schedules.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
+            let message = "makes backups by the clock: one could begin at any time meanwhile";
+            let help = format!(
+                "kubectl -n {} patch schedulevmbackups {} --type merge -p '{{\"spec\":{{\"suspend\":true}}}}', until the upgrade is over",
+                key.namespace, key.name
+            );
+            self.error(
+                Reason::BackupInProgress,
+                object("ScheduleVMBackup", &key),
+                message,
+                &help,
+            );
+        }
     }
 
     fn charts(&mut self) {
@@ -391,6 +459,7 @@ impl Look<'_> {
             let object = object("VirtualMachine", &bound.vm);
             self.say(severity, Reason::NotMigratable, object, &message, &help);
         }
+        self.plugged(severity);
         let busy = self.view.hci.vms.iter().filter(|(_, vm)| vm.volume_requests);
         for key in busy.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
             let message = "a volume is being added to it or taken away";
@@ -398,6 +467,37 @@ impl Look<'_> {
             self.error(Reason::InProgress, object("VirtualMachine", &key), message, help);
         }
     }
+
+    /// What was plugged in while a machine ran, and is not among what it starts with, is missing once it was stopped and started.
+    fn plugged(&mut self, severity: Severity) {
+        for (key, names) in plugged_in(self.view) {
+            let message =
+                format!("volume {names} was plugged in and is not written down: it is missing after the next start");
+            let help = format!(
+                "virtctl addvolume {} -n {} --volume-name=NAME --persist, or virtctl removevolume",
+                key.name, key.namespace
+            );
+            self.say(
+                severity,
+                Reason::NotMigratable,
+                object("VirtualMachine", &key),
+                &message,
+                &help,
+            );
+        }
+    }
+}
+
+/// Volumes of those that run which their virtual machine does not start with, by name.
+fn plugged_in(view: &View) -> Vec<(Key, String)> {
+    let running = view.hci.vmis.values().filter(|vmi| vmi.alive());
+    let unwritten = running.filter_map(|vmi| {
+        let vm = view.hci.vms.get(&vmi.target.key)?;
+        let unwritten = vmi.plugged.iter().filter(|name| !vm.volumes.contains(name));
+        let names: Vec<&str> = unwritten.map(|name| &**name).collect();
+        (!names.is_empty()).then(|| (vmi.target.key.clone(), names.join(", ")))
+    });
+    unwritten.collect()
 }
 
 pub fn object(kind: &str, key: &Key) -> ObjectRef {

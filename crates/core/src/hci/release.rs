@@ -124,6 +124,11 @@ fn parsed(version: &str) -> Option<Version> {
     Version::parse(version.strip_prefix('v')?).ok()
 }
 
+/// Whether a version is written so that it can be told from others.
+pub fn is_readable(version: &str) -> bool {
+    parsed(version).is_some() || is_development(version)
+}
+
 /// Whether a cluster at `from` may go to `to`, which can be reached from `min` on.
 pub fn guard(from: &str, to: &str, min: &str) -> Result<(), GuardError> {
     if is_development(to) || from == to {

@@ -8,9 +8,9 @@ use afloat_api::harvester::Upgrade;
 use jiff::{SignedDuration, Timestamp};
 
 use super::config::{SKIPPED, annotation};
-use super::nodes;
 use super::times::Times;
 use super::turn::{PREFLIGHT_PASSED, Turn};
+use super::{cleanup, nodes};
 use crate::view::{Key, View};
 use crate::words;
 
@@ -19,13 +19,17 @@ const NAMED: usize = 200;
 
 /// The report of a turn's upgrade.
 pub(super) fn of(turn: &Turn<'_>) -> String {
-    text(
+    let said = text(
         turn.view,
         &turn.after,
         &turn.times,
         &nodes::restore_list(turn),
         turn.now,
-    )
+    );
+    match cleanup::unswept(turn) {
+        Some(unswept) => format!("{said}; {unswept}"),
+        None => said,
+    }
 }
 
 /// When an upgrade was begun.

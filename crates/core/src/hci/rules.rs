@@ -6,7 +6,7 @@ use afloat_api::{annotations, harvester};
 
 use super::action::{HciAction, HciJob, Hook, JobKind};
 use super::config::{self, ABORT};
-use super::view::Seen;
+use super::view::{RestoreList, Seen};
 use super::{vms, waits};
 use crate::invariants::Violation;
 use crate::view::{Key, NodeName, Target, View};
@@ -108,10 +108,7 @@ fn disrupt(view: &View, upgrade: &Seen<Upgrade>, job: &HciJob, name: &NodeName) 
 
 /// Rule 9: whoever will be stopped is on record.
 fn recorded(view: &View, upgrade: &Key, node: &NodeName) -> Result<(), Violation> {
-    let list = view
-        .hci
-        .restore_lists
-        .get(&Key::new(harvester::NAMESPACE, &format!("{}-restore-vm", upgrade.name)));
+    let list = view.hci.restore_lists.get(&RestoreList::key(&upgrade.name));
     let known = list.and_then(|list| list.nodes.get(node.as_str()));
     let missing = vms::bound(view, node)
         .into_iter()

@@ -281,7 +281,6 @@ impl<'a> Turn<'a> {
     /// Has a Job made, after the Upgrade was written.
     pub fn create_job(&mut self, kind: JobKind, node: Option<&NodeName>) {
         let key = self.job_key(kind, node);
-        let restore_vm = config::config(self.view, &self.after).is_ok_and(|config| config.restore_vm);
         let job = HciJob {
             key,
             kind,
@@ -290,7 +289,6 @@ impl<'a> Turn<'a> {
             image: self.image(),
             repo: Arc::from(self.repo_url()),
             previous: Arc::from(self.status().previous_version.as_str()),
-            restore_vm,
         };
         self.then(HciAction::CreateJob(Box::new(job)));
     }

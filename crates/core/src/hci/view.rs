@@ -14,8 +14,9 @@ use crate::view::{Key, NodeName, Revision, Target, Uid};
 mod objects;
 
 pub use objects::{
-    Addon, Backup, Bundle, Cancelled, CapiCluster, Chart, Engine, HelmRelease, Image, Job, LocalCluster, Log, Machine,
-    Migration, NodeMarks, RepoAnswer, RestoreList, Run, Server, Upstream, Vm, Vmi, Volume,
+    Addon, Attachment, Backup, Bundle, Cancelled, CapiCluster, Chart, Engine, HelmRelease, Image, Job, LocalCluster,
+    Log, Machine, Migration, NodeMarks, RepoAnswer, RestoreList, Run, Schedule, Server, Ticket, Upstream, Vm, Vmi,
+    Volume,
 };
 
 /// An object as it was seen.
@@ -162,6 +163,8 @@ shelves! {
     Addon in addons: Addon,
     /// Backups and snapshots of virtual machines.
     Backup in backups: Backup,
+    /// Backups by the clock.
+    Schedule in schedules: Schedule,
     /// Restores of either.
     Restore in restores: Backup,
     /// Rancher's provisioning clusters.
@@ -192,6 +195,8 @@ shelves! {
     Volume in volumes: Volume,
     /// Engines of Longhorn.
     Engine in engines: Engine,
+    /// Who wants Longhorn's volumes to be attached.
+    Attachment in attachments: Attachment,
     /// Settings of Longhorn.
     LonghornSetting in longhorn_settings: Arc<str>,
     /// Harvester's own controller.

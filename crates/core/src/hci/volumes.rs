@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use super::view::{Engine, Seen, Volume};
+use super::view::{Engine, Seen, Ticket, Volume};
 use super::vms;
 use crate::view::{Key, NodeName, View};
 
-/// How many volumes are named before the rest is counted.
+/// How many holders of a volume are named.
 const NAMED: usize = 8;
 
 /// The volumes attached to a node.
@@ -58,29 +58,59 @@ fn needed(view: &View, engine: &Seen<Engine>, hosts: usize) -> usize {
     wanted.min(hosts).max(1)
 }
 
-/// Why a volume is attached, in words.
-pub fn why_attached(volume: &Seen<Volume>) -> String {
-    let name = &volume.target.key.name;
-    match volume.users.as_slice() {
-        [] if &*volume.robustness == "degraded" => format!("{name} (a replica is being rebuilt)"),
-        [] => format!("{name} (nobody uses it, it is being detached)"),
-        [one] => format!("{name} (used by pod {one})"),
-        [first, rest @ ..] => format!("{name} (used by pod {first} and {} more)", rest.len()),
+/// The tickets that keep a volume on its node.
+pub fn tickets<'a>(view: &'a View, volume: &Seen<Volume>) -> impl Iterator<Item = &'a Ticket> {
+    let (name, node) = (volume.target.key.name.clone(), volume.node.clone());
+    let of_it = view
+        .hci
+        .attachments
+        .values()
+        .filter(move |attachment| *attachment.volume == *name);
+    let all = of_it.flat_map(|attachment| &attachment.tickets);
+    all.filter(move |ticket| ticket.node.is_none() || ticket.node == node)
+}
+
+/// Who holds a ticket.
+fn holder(ticket: &Ticket) -> String {
+    let whose = ticket.whose();
+    match &*ticket.kind {
+        "csi-attacher" => format!("volumeattachments.storage.k8s.io {whose}"),
+        "longhorn-api" => format!("somebody at Longhorn's page or API, ticket {whose}"),
+        "backup-controller" => format!("backup {whose}"),
+        "snapshot-controller" => format!("snapshot {whose}"),
+        "share-manager-controller" => format!("share manager {whose}"),
+        other => format!("Longhorn's {other}, for {whose}"),
     }
 }
 
-/// What a node that is being emptied waits for among volumes; nothing where it is none.
-pub fn holding(view: &View, node: &NodeName) -> Option<String> {
-    let mut words: Vec<String> = attached_to(view, node).map(|volume| why_attached(volume)).collect();
-    if words.is_empty() {
-        return None;
+/// What frees a volume of a ticket, and what it does.
+pub fn way_out(volume: &Seen<Volume>, ticket: &Ticket) -> (String, &'static str) {
+    let (name, whose) = (&volume.target.key.name, ticket.whose());
+    let longhorn = |kind: &str| format!("kubectl -n longhorn-system describe {kind}.longhorn.io {whose}");
+    match &*ticket.kind {
+        "csi-attacher" => (
+            format!("kubectl describe volumeattachments.storage.k8s.io {whose}"),
+            "shows why it is not given up; it can be deleted if no pod on that node uses its volume",
+        ),
+        "backup-controller" => (longhorn("backups"), "shows how far it is; delete it if it hangs"),
+        "snapshot-controller" => (longhorn("snapshots"), "shows how far it is; delete it if it hangs"),
+        "share-manager-controller" => (longhorn("sharemanagers"), "shows who shares it"),
+        _ => (
+            format!("kubectl -n longhorn-system get volumeattachments.longhorn.io {name} -o yaml"),
+            "shows the ticket that keeps it attached; delete the ticket if its owner is gone",
+        ),
     }
-    let hidden = words.len().saturating_sub(NAMED);
-    words.truncate(NAMED);
-    let more = if hidden > 0 {
-        format!(" and {hidden} more")
-    } else {
-        String::new()
-    };
-    Some(format!("volumes that are still attached: {}{more}", words.join(", ")))
+}
+
+/// Why a volume is attached, in words.
+pub fn why_attached(view: &View, volume: &Seen<Volume>) -> String {
+    let name = &volume.target.key.name;
+    let holders: Vec<String> = tickets(view, volume).take(NAMED).map(holder).collect();
+    match (volume.users.as_slice(), holders.as_slice()) {
+        ([], []) if &*volume.robustness == "degraded" => format!("{name} (a replica is being rebuilt)"),
+        ([], []) => format!("{name} (nobody uses it, it is being detached)"),
+        ([], holders) => format!("{name} (no pod uses it; held by {})", holders.join(" and ")),
+        ([one], _) => format!("{name} (used by pod {one})"),
+        ([first, rest @ ..], _) => format!("{name} (used by pod {first} and {} more)", rest.len()),
+    }
 }

@@ -96,7 +96,7 @@ pub fn emptying(view: &View, node: &Node) -> (&'static str, String) {
         return (Reason::WaitingForPodDisruptionBudget.into(), text);
     }
     let unused: Vec<String> = volumes::unused_on(view, &node.name)
-        .map(|volume| volumes::why_attached(volume))
+        .map(|volume| volumes::why_attached(view, volume))
         .collect();
     if unused.is_empty() {
         return (Reason::InProgress.into(), String::new());

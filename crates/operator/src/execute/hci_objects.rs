@@ -157,7 +157,6 @@ fn pod(job: &HciJob) -> Value {
         { "name": "HARVESTER_UPGRADE_POD_NAME", "valueFrom": { "fieldRef": { "fieldPath": "metadata.name" } } },
         plain("AFLOAT_HCI_REPO", &job.repo),
         plain("AFLOAT_HCI_PREVIOUS", &job.previous),
-        plain("AFLOAT_HCI_RESTORE_VM", if job.restore_vm { "true" } else { "false" }),
     ]);
     let mut container = json!({
         "name": "apply",
@@ -239,7 +238,6 @@ mod tests {
             image: "afloat:test".into(),
             repo: "http://upgrade-repo-hvst-upgrade-bcq9d.harvester-system".into(),
             previous: "v1.6.0".into(),
-            restore_vm: true,
         };
         let request = of(&HciAction::CreateJob(Box::new(wanted)));
         assert_eq!(request.path, "/apis/batch/v1/namespaces/harvester-system/jobs");

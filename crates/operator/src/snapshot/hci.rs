@@ -10,8 +10,9 @@ use afloat_api::foreign::rancher::{MachinePlan, PLAN_SECRET_TYPE};
 use afloat_api::harvester::{Upgrade, Version};
 use afloat_api::{annotations, labels};
 use afloat_core::hci::view::{
-    Addon, Backup, Bundle, Cancelled, CapiCluster, Chart, Engine, HciKind, HciObject, HelmRelease, Image, Job,
-    LocalCluster, Log, Machine, Migration, RestoreList, Run, Seen, Server, Upstream, Vm, Vmi, Volume,
+    Addon, Attachment, Backup, Bundle, Cancelled, CapiCluster, Chart, Engine, HciKind, HciObject, HelmRelease, Image,
+    Job, LocalCluster, Log, Machine, Migration, RestoreList, Run, Schedule, Seen, Server, Ticket, Upstream, Vm, Vmi,
+    Volume,
 };
 use afloat_core::view::{Key, NodeName, Resources, Uid};
 use jiff::Timestamp;
@@ -114,7 +115,8 @@ pub fn reduce(kind: HciKind, object: &DynamicObject) -> Result<HciObject, Unread
         HciKind::Setting => HciObject::Setting(seen(object, setting(&read))?),
         HciKind::UpgradeLog => {
             let started = read.condition("Started").is_some_and(|(status, _)| status == "True");
-            HciObject::UpgradeLog(seen(object, Log { started })?)
+            let upgrade = read.text("/spec/upgradeName");
+            HciObject::UpgradeLog(seen(object, Log { upgrade, started })?)
         }
         HciKind::Image => HciObject::Image(seen(object, image(&read))?),
         HciKind::Addon => {
@@ -126,6 +128,10 @@ pub fn reduce(kind: HciKind, object: &DynamicObject) -> Result<HciObject, Unread
             HciObject::Addon(seen(object, addon)?)
         }
         HciKind::Backup => HciObject::Backup(seen(object, backup(&read, "/status/readyToUse"))?),
+        HciKind::Schedule => {
+            let suspended = read.yes("/status/suspended");
+            HciObject::Schedule(seen(object, Schedule { suspended })?)
+        }
         HciKind::Restore => HciObject::Restore(seen(object, backup(&read, "/status/complete"))?),
         HciKind::Cluster => HciObject::Cluster(seen(object, cluster(&read))?),
         HciKind::CapiCluster => {
@@ -161,6 +167,7 @@ fn reduce_more(kind: HciKind, object: &DynamicObject, read: &Read<'_>) -> Result
                     .at("/status/volumeRequests")
                     .as_array()
                     .is_some_and(|list| !list.is_empty()),
+                volumes: names_of(read.at("/spec/template/spec/volumes"), |_| true),
                 run: run(read),
                 run_before: read.annotation(annotations::RUN_BEFORE).map(Run::from_text),
             };
@@ -192,6 +199,7 @@ fn reduce_more(kind: HciKind, object: &DynamicObject, read: &Read<'_>) -> Result
             };
             HciObject::Engine(seen(object, engine)?)
         }
+        HciKind::Attachment => HciObject::Attachment(seen(object, attachment(read))?),
         HciKind::LonghornSetting => HciObject::LonghornSetting(seen(object, read.text("/value"))?),
         HciKind::Server => HciObject::Server(seen(object, server(read))?),
         HciKind::HelmRelease => {
@@ -364,7 +372,23 @@ fn vmi(read: &Read<'_>) -> Vmi {
         cpu_features: cpu_features(read),
         requests: vmi_requests(read),
         claims: vmi_claims(read),
+        plugged: names_of(read.at("/spec/volumes"), is_pluggable),
     }
+}
+
+/// Names of the volumes that are so.
+fn names_of(volumes: &Value, wanted: impl Fn(&Value) -> bool) -> Vec<Arc<str>> {
+    let volumes = volumes.as_array().into_iter().flatten();
+    let wanted = volumes.filter(|volume| wanted(volume));
+    wanted
+        .filter_map(|volume| volume["name"].as_str())
+        .map(Arc::from)
+        .collect()
+}
+
+fn is_pluggable(volume: &Value) -> bool {
+    let sources = ["persistentVolumeClaim", "dataVolume"];
+    sources.iter().any(|source| volume[*source]["hotpluggable"] == true)
 }
 
 /// Those without which it cannot run; what is optional or forbidden binds nobody.
@@ -419,6 +443,23 @@ fn volume(read: &Read<'_>) -> Volume {
             .filter_map(|status| status["podName"].as_str())
             .map(Arc::from)
             .collect(),
+    }
+}
+
+fn attachment(read: &Read<'_>) -> Attachment {
+    let tickets = read.at("/spec/attachmentTickets").as_object().into_iter().flatten();
+    let text = |ticket: &Value, key: &str| -> Arc<str> { Arc::from(ticket[key].as_str().unwrap_or_default()) };
+    let ticket = |(id, ticket): (&String, &Value)| Ticket {
+        id: Arc::from(id.as_str()),
+        kind: text(ticket, "type"),
+        node: ticket["nodeID"]
+            .as_str()
+            .filter(|node| !node.is_empty())
+            .map(NodeName::from),
+    };
+    Attachment {
+        volume: read.text("/spec/volume"),
+        tickets: tickets.map(ticket).collect(),
     }
 }
 

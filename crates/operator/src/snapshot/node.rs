@@ -69,7 +69,6 @@ pub fn node(raw: &RawNode) -> Result<Node, Unreadable> {
         hci: NodeMarks {
             pause: annotation(annotations::HARVESTER_NODE_PAUSE).map(Arc::from),
             pending_os_image: annotation(annotations::HARVESTER_PENDING_OS_IMAGE).map(Arc::from),
-            machine: annotation("cluster.x-k8s.io/machine").map(Arc::from),
             maintenance: annotation("harvesterhci.io/maintain-status").map(Arc::from),
         },
     })

@@ -74,6 +74,8 @@ impl HciCluster {
         create(&cluster, "cluster.x-k8s.io/v1beta1", "clusters", "fleet-local", capi).await;
         let version = json!({"metadata": {"name": "v1.7.0"}, "spec": {"isoURL": "https://example.com/harvester.iso"}});
         create(&cluster, "harvesterhci.io/v1beta1", "versions", SYSTEM, version).await;
+        let runs = json!({"metadata": {"name": "server-version"}, "value": "v1.6.0"});
+        create(&cluster, "harvesterhci.io/v1beta1", "settings", "", runs).await;
         let (stop, stopped) = oneshot::channel::<()>();
         let config = OperatorConfig {
             hci: HciOptions {

@@ -9,7 +9,7 @@ use afloat_api::harvester::{Version, VersionSpec};
 use afloat_core::hci::task::RANCHER_NAMESPACE;
 use afloat_core::hci::view::{Addon, CapiCluster, Chart, HciObject, LocalCluster, Machine, Server, Vm};
 use afloat_core::view::{Key, Node, NodeName, Ready};
-use afloat_scenes::{NEW_RELEASE, OLD_KUBERNETES, OLD_OS, SYSTEM};
+use afloat_scenes::{NEW_RELEASE, OLD_KUBERNETES, OLD_OS, OLD_RELEASE, SYSTEM};
 use serde_json::json;
 
 use super::ends::run_of;
@@ -51,6 +51,8 @@ impl World {
                 HciObject::Volume,
             );
         }
+        let runs: Arc<str> = Arc::from(OLD_RELEASE);
+        self.make(SETUP, ("", "server-version"), runs, HciObject::Setting);
         if let Some(config) = &ground.upgrade_config {
             let value: Arc<str> = Arc::from(config.to_string());
             self.make(SETUP, ("", "upgrade-config"), value, HciObject::Setting);

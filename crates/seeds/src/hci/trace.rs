@@ -80,6 +80,7 @@ fn object(object: &HciObject) -> String {
         HciObject::Image(seen) => format!("{:?}", seen.what),
         HciObject::Addon(seen) => format!("{:?}", seen.what),
         HciObject::Backup(seen) | HciObject::Restore(seen) => format!("{:?}", seen.what),
+        HciObject::Schedule(seen) => format!("{:?}", seen.what),
         HciObject::Cluster(seen) => format!("{:?}", seen.what),
         HciObject::CapiCluster(seen) => format!("{:?}", seen.what),
         HciObject::Machine(seen) => format!("{:?}", seen.what),
@@ -101,6 +102,7 @@ fn object(object: &HciObject) -> String {
             seen.users.len()
         ),
         HciObject::Engine(seen) => format!("{:?}", seen.what),
+        HciObject::Attachment(seen) => format!("{:?}", seen.what),
         HciObject::Upstream(seen) => format!("{:?}", seen.what),
         HciObject::Server(seen) => format!("{} rolled-out={}", seen.image, seen.rolled_out),
         HciObject::HelmRelease(seen) => format!("{:?}", seen.what),

@@ -8,7 +8,7 @@ use afloat_core::hci::view::HciKind;
 use afloat_operator::snapshot::hci::foreign_definitions;
 use serde_json::{Value, json};
 
-use afloat_scenes::{Binding, Ground, NEW_RELEASE, OLD_KUBERNETES, OLD_OS, SYSTEM, VmShape};
+use afloat_scenes::{Binding, Ground, NEW_RELEASE, OLD_KUBERNETES, OLD_OS, OLD_RELEASE, SYSTEM, VmShape};
 
 use super::people::requests;
 use crate::object::Kind;
@@ -75,10 +75,15 @@ impl Laid<'_> {
         for vm in &self.0.vms {
             lay_vm(client, vm).await?;
         }
-        if let Some(config) = &self.0.upgrade_config {
+        let config = self.0.upgrade_config.as_ref().map(ToString::to_string);
+        let settings = [
+            ("server-version", Some(OLD_RELEASE.to_owned())),
+            ("upgrade-config", config),
+        ];
+        for (name, value) in settings {
+            let Some(value) = value else { continue };
             let body = json!({
-                "apiVersion": "harvesterhci.io/v1beta1", "kind": "Setting",
-                "metadata": { "name": "upgrade-config" }, "value": config.to_string(),
+                "apiVersion": "harvesterhci.io/v1beta1", "kind": "Setting", "metadata": { "name": name }, "value": value,
             });
             make(client, &at("harvesterhci.io/v1beta1", "settings", false), "", body).await?;
         }

@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use super::action::{JobKind, TaskWrite};
 use super::config;
 use super::release::Release;
-use super::view::HciKind;
+use super::view::{HciKind, RestoreList, Seen};
 use crate::view::{Key, NodeName, View};
 
 pub use images::{clean_up, prepare};
@@ -113,6 +113,7 @@ const MACHINES: &[HciKind] = &[
     HciKind::Migration,
     HciKind::Volume,
     HciKind::Engine,
+    HciKind::Attachment,
     HciKind::RestoreList,
 ];
 /// What tasks look at that ask for migrations: their own Job says since when these count.
@@ -192,9 +193,8 @@ fn release_of(view: &View, errand: &Errand) -> Result<Release, Look> {
 }
 
 /// The virtual machines that were written down for a node before they are stopped, each `namespace/name`.
-fn recorded(view: &View, errand: &Errand) -> Option<Arc<super::view::Seen<super::view::RestoreList>>> {
-    let name = format!("{}-restore-vm", errand.upgrade.name);
-    let key = Key::new(&errand.upgrade.namespace, &afloat_api::names::cut(&name));
+fn recorded(view: &View, errand: &Errand) -> Option<Arc<Seen<RestoreList>>> {
+    let key = RestoreList::key(&errand.upgrade.name);
     view.hci.restore_lists.get(&key).cloned()
 }
 

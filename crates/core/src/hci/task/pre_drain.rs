@@ -304,7 +304,10 @@ fn detach(view: &View, errand: &Errand, _: &Node, _: Timestamp) -> Option<Look> 
             says,
         });
     }
-    let names: Vec<String> = unused.iter().map(|volume| volumes::why_attached(volume)).collect();
+    let names: Vec<String> = unused
+        .iter()
+        .map(|volume| volumes::why_attached(view, volume))
+        .collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     (!names.is_empty()).then(|| waits(format!("waits until these volumes are detached: {}", some(&names))))
 }

@@ -99,6 +99,29 @@ fn h46_the_host_comes_first_and_last() {
     );
 }
 
+/// Objects may have longer names than labels: the list is found where it was written, whatever the length of the Upgrade's.
+#[test]
+fn h27_the_list_of_an_upgrade_with_a_long_name_is_found() {
+    for length in [40, 52, 53, 63] {
+        let mut world = World::new(3);
+        world.start();
+        let upgrade = Key::new("harvester-system", &"u".repeat(length));
+        let seen = world.view.hci.upgrades.remove(&World::key()).unwrap();
+        world.view.hci.upgrades.insert(upgrade.clone(), seen);
+        world.taint(NODE);
+        world.add_vm("gpu", NODE, |vmi| vmi.host_devices = true);
+        runs(&mut world, "gpu", Run::Switch(true));
+        let list = RestoreList {
+            nodes: [(NODE.to_owned(), ["shop/gpu".to_owned()].into())].into(),
+        };
+        let name = format!("{}-restore-vm", upgrade.name);
+        world.take("harvester-system", &name, list, HciObject::RestoreList);
+        let errand = Errand { upgrade, ..errand() };
+        let look = pre_drain(&world.view, &errand, &host(), now());
+        assert!(matches!(look, Look::Write { .. }), "{length}: {look:?}");
+    }
+}
+
 #[test]
 fn h46_nothing_moves_while_volumes_are_being_rebuilt() {
     let mut world = World::new(3);

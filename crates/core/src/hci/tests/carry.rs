@@ -51,7 +51,11 @@ impl World {
                 self.view.hci.jobs.remove(&job.key);
             }
             HciAction::CreateLog { key, .. } => {
-                self.take(&key.namespace, &key.name, Log { started: true }, HciObject::UpgradeLog);
+                let log = Log {
+                    upgrade: Arc::from(NAME),
+                    started: true,
+                };
+                self.take(&key.namespace, &key.name, log, HciObject::UpgradeLog);
             }
             HciAction::CreateImage { key, .. } => {
                 let image = Image {

@@ -6,7 +6,7 @@ use afloat_api::labels;
 
 use super::world::{NAME, NEW_OS, NEW_RKE2, RELEASE, World};
 use crate::hci::action::{HciAction, JobKind};
-use crate::hci::view::{Engine, HciKind, HciObject, LocalCluster, Upstream, Volume};
+use crate::hci::view::{Attachment, Engine, HciKind, HciObject, LocalCluster, Ticket, Upstream, Volume};
 use crate::view::{Key, NodeName};
 
 fn count(world: &World, wanted: impl Fn(&HciAction) -> bool) -> usize {
@@ -318,6 +318,9 @@ fn h26_images_of_the_release_before_are_removed_from_every_node_and_a_failure_of
     assert_eq!(world.label(labels::HARVESTER_UPGRADE_CLEANUP), "Pending");
     world.fail(JobKind::CleanUp, Some("node-2"), "crictl timed out");
     assert_eq!(world.label(labels::HARVESTER_UPGRADE_CLEANUP), "Succeeded");
+    let report = world.condition("Completed").1;
+    let said = "images of the release before stay: node-2 (crictl timed out)";
+    assert!(report.contains(said) && !report.contains("node-1 ("), "{report}");
 }
 
 #[test]
@@ -371,6 +374,63 @@ fn h43_a_node_waits_by_name_for_volumes_that_cannot_be_detached_yet() {
         said.contains("volume pvc-34a5c936") && said.contains("volumeattachments.longhorn.io pvc-34a5c936"),
         "{said}"
     );
+}
+
+#[test]
+fn h43_whoever_holds_a_volume_is_named_with_a_way_out() {
+    for (kind, id, held, way) in [
+        (
+            "csi-attacher",
+            "csi-0f3a",
+            "held by volumeattachments.storage.k8s.io csi-0f3a)",
+            "kubectl describe volumeattachments.storage.k8s.io csi-0f3a",
+        ),
+        (
+            "backup-controller",
+            "backup-controller-backup-12",
+            "held by backup backup-12)",
+            "kubectl -n longhorn-system describe backups.longhorn.io backup-12",
+        ),
+        (
+            "volume-clone-controller",
+            "volume-clone-controller-pvc-2",
+            "held by Longhorn's volume-clone-controller, for pvc-2)",
+            "get volumeattachments.longhorn.io pvc-1 -o yaml",
+        ),
+    ] {
+        let mut world = World::new(3);
+        world.start();
+        world.reach_nodes();
+        world.rancher_asks("node-1");
+        let volume = Volume {
+            state: Arc::from("attached"),
+            robustness: Arc::from("healthy"),
+            node: Some(NodeName::from("node-1")),
+            replicas: 3,
+            ..Volume::default()
+        };
+        world.take("longhorn-system", "pvc-1", volume, HciObject::Volume);
+        let ticket = |id: &str, node: &str| Ticket {
+            id: Arc::from(id),
+            kind: Arc::from(kind),
+            node: Some(NodeName::from(node)),
+        };
+        let attachment = Attachment {
+            volume: Arc::from("pvc-1"),
+            tickets: vec![ticket(id, "node-1"), ticket("of-another-node", "node-2")],
+        };
+        world.take("longhorn-system", "pvc-1", attachment, HciObject::Attachment);
+        let of_another = Attachment {
+            volume: Arc::from("pvc-9"),
+            tickets: vec![ticket("of-another-volume", "node-1")],
+        };
+        world.take("longhorn-system", "pvc-9", of_another, HciObject::Attachment);
+        world.settle();
+        let told = world.told("node-1");
+        assert!(told.contains(held) && !told.contains("of-another"), "{told}");
+        let said = crate::hci::explain(&world.view, &World::key()).unwrap().to_string();
+        assert!(said.contains(held) && said.contains(way), "{said}");
+    }
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! Bad input at the front door: each gets a refusal that names the object and says what to do, and changes nothing.
 
-use afloat_api::harvester::{NodeUpgradeStatus, Upgrade, UpgradeSpec, Version, VersionSpec};
+use afloat_api::harvester::{
+    NodeUpgradeStatus, Upgrade, UpgradeLog, UpgradeLogSpec, UpgradeSpec, Version, VersionSpec,
+};
 
 use super::world::{NAME, World, meta};
-use crate::hci::view::{Backup, CapiCluster, HciObject, Volume};
+use crate::hci::view::{Backup, CapiCluster, HciObject, Log, Volume};
 use crate::hci::{Request, Verdict, admit};
 
 const SKIP: &str = r#""imagePreloadOption":{"strategy":{"type":"skip"}}"#;
@@ -139,6 +141,25 @@ fn h1_h3_wrong_settings_are_refused() {
     }
 }
 
+#[test]
+fn h20_a_release_that_nobody_can_compare_is_told_when_it_is_written_down() {
+    let world = World::new(3);
+    let name = "server-version";
+    for (value, warned) in [
+        ("v1.6.0", 0),
+        ("v1.6.0-rc1", 0),
+        ("v1.6-head", 0),
+        ("", 0),
+        ("1.6.0", 1),
+        ("v1.6", 1),
+        ("newest", 1),
+    ] {
+        let verdict = admit(&world.view, &Request::WriteSetting { name, value });
+        assert!(verdict.allowed(), "{value}: Harvester writes it when it starts");
+        assert_eq!(verdict.warnings.len(), warned, "{value}: {:?}", verdict.warnings);
+    }
+}
+
 /// An annotation of an Upgrade, its value, and what is said about it.
 const WRONG_ANNOTATIONS: &[(&str, &str, &str)] = &[
     ("harvesterhci.io/skipWebhook", "perhaps", "true or false"),
@@ -175,6 +196,12 @@ const WRONG_ANNOTATIONS: &[(&str, &str, &str)] = &[
         r#"{"node-9":"pause"}"#,
         "no such node",
     ),
+    ("afloat.dev/wait-minutes", "0", "from 1 to 10080"),
+    ("afloat.dev/wait-minutes", "10081", "from 1 to 10080"),
+    ("afloat.dev/wait-minutes", "4h", "from 1 to 10080"),
+    ("afloat.dev/drain-minutes", "-1", "from 1 to 10080"),
+    ("afloat.dev/drain-minutes", "", "from 1 to 10080"),
+    ("afloat.dev/migrate-back", "yes", "true or false"),
     ("afloat.dev/repo-url", "ftp://example.com", "http://"),
     ("afloat.dev/repo-url", "http://", "http://"),
     ("afloat.dev/repo-url", "http://user:secret@example.com", "http://"),
@@ -398,4 +425,66 @@ fn wrong_versions_are_refused() {
     }
     let good = version("https://example.com/a.iso", &long, "v1.6.0");
     assert!(admit(&world.view, &Request::WriteVersion(&good)).allowed());
+}
+
+#[test]
+fn h41_logs_are_collected_once_for_an_upgrade_that_begins_and_asks_for_them() {
+    let log = |namespace: &str, name: &str, upgrade: &str| UpgradeLog {
+        metadata: meta(namespace, name, 1),
+        spec: UpgradeLogSpec {
+            upgrade_name: upgrade.to_owned(),
+        },
+        status: None,
+    };
+    let own = log("harvester-system", &format!("{NAME}-upgradelog"), NAME);
+    let mut world = World::new(3);
+    world.start();
+    world.change_upgrade(|upgrade| upgrade.spec.log_enabled = true);
+    assert!(
+        admit(&world.view, &Request::CreateUpgradeLog(&own)).allowed(),
+        "it begins"
+    );
+    let unknown = log("harvester-system", "mine", "hvst-upgrade-other");
+    refused(
+        &admit(&world.view, &Request::CreateUpgradeLog(&unknown)),
+        "no such Upgrade",
+        "an unknown upgrade",
+    );
+    let elsewhere = log("default", "mine", NAME);
+    refused(
+        &admit(&world.view, &Request::CreateUpgradeLog(&elsewhere)),
+        "harvester-system only",
+        "a namespace",
+    );
+    let collecting = Log {
+        upgrade: NAME.into(),
+        started: false,
+    };
+    world.take(
+        "harvester-system",
+        &format!("{NAME}-upgradelog"),
+        collecting,
+        HciObject::UpgradeLog,
+    );
+    let second = log("harvester-system", "mine", NAME);
+    refused(
+        &admit(&world.view, &Request::CreateUpgradeLog(&second)),
+        "already",
+        "a second one",
+    );
+    world.change_upgrade(|upgrade| upgrade.spec.log_enabled = false);
+    refused(
+        &admit(&world.view, &Request::CreateUpgradeLog(&own)),
+        "wants no logs",
+        "logEnabled is false",
+    );
+    let mut world = World::new(3);
+    world.start();
+    world.change_upgrade(|upgrade| upgrade.spec.log_enabled = true);
+    world.reach_nodes();
+    refused(
+        &admit(&world.view, &Request::CreateUpgradeLog(&own)),
+        "beyond its logs",
+        "too late",
+    );
 }

@@ -59,6 +59,53 @@ fn h5_the_map_on_the_upgrade_is_another_way_to_write_the_same() {
 }
 
 #[test]
+fn h2_h5_a_node_that_joins_pauses_where_every_node_does() {
+    for (setting, own_map, in_preload, pauses) in [
+        (manual(""), None, false, true),
+        (manual("").replace("skip", "sequential"), None, true, true),
+        (manual(""), Some(r#"{"node-1":"pause"}"#), false, true),
+        (manual(r#","pauseNodes":["node-1"]"#), None, false, false),
+        (String::new(), None, false, false),
+    ] {
+        let mut world = World::new(3);
+        world.setting(&setting);
+        let map = own_map.map(|map| (annotations::HARVESTER_PAUSE_MAP, map));
+        world.start_with(map.as_slice());
+        world.settle();
+        if !in_preload {
+            world.preload();
+            world.complete(JobKind::ApplyManifests, None);
+        }
+        let before = paused(&world);
+        world.pass(10);
+        world.add_node("node-4");
+        let born = world.now;
+        world.change_node("node-4", |node| node.created_at = born);
+        world.rancher_asks("node-4");
+        if in_preload {
+            world.preload();
+            world.complete(JobKind::ApplyManifests, None);
+        }
+        assert_eq!(paused(&world).contains(&"node-4".to_owned()), pauses, "{setting}");
+        let mut others = paused(&world);
+        others.retain(|node| node != "node-4");
+        assert_eq!(others, before, "nobody else is held by it");
+        assert_eq!(
+            world.state("node-4") == "Node-upgrade paused",
+            pauses,
+            "{setting}: {}",
+            world.state("node-4")
+        );
+        assert!(!pauses || !world.has_job(JobKind::PreDrain, Some("node-4")));
+        if pauses {
+            world.unpause("node-4");
+            world.settle();
+            assert_eq!(world.state("node-4"), "Pre-draining", "{setting}");
+        }
+    }
+}
+
+#[test]
 fn h7_a_pause_taken_away_while_the_upgrade_was_written_is_looked_at_again() {
     let mut world = World::new(3);
     world.setting(&manual(r#","pauseNodes":["node-2"]"#));

@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+use afloat_api::clusterupgrade::Severity;
+
 use super::world::World;
-use crate::hci::view::{Addon, Backup, CapiCluster, Chart, HciObject, Machine, Volume};
-use crate::view::NodeName;
+use crate::hci::preflight::findings;
+use crate::hci::view::{Addon, Backup, CapiCluster, Chart, HciObject, Machine, Schedule, Volume};
+use crate::view::{Key, NodeName};
 
 #[test]
 fn h20_everything_that_stops_an_upgrade_is_told_at_once_with_object_and_remedy() {
@@ -211,4 +214,144 @@ fn a_release_that_is_too_new_is_refused_before_a_node_is_touched() {
         "{:?}",
         world.condition("Completed")
     );
+}
+
+#[test]
+fn h20_nobody_goes_anywhere_from_a_release_that_is_not_known() {
+    for (value, said) in [
+        ("", "setting/server-version: is not set: nobody can tell"),
+        (
+            "1.6.0",
+            "setting/server-version: is \"1.6.0\", which is no release of Harvester",
+        ),
+    ] {
+        let mut world = World::new(3);
+        world.take("", "server-version", Arc::from(value), HciObject::Setting);
+        world.start();
+        world.settle();
+        let (status, told) = world.condition("PreflightPassed");
+        assert_eq!((status.as_str(), told.contains(said)), ("False", true), "{told}");
+        assert!(
+            told.contains("kubectl patch settings.harvesterhci.io server-version"),
+            "{told}"
+        );
+        assert_eq!(world.condition("Completed").0, "", "it was not begun");
+        // Also where nothing but the release itself says what it is, and where the setting is gone as a whole.
+        world.view.hci.settings.clear();
+        world.annotate("afloat.dev/repo-url", "http://mirror.example");
+        world.change_upgrade(|upgrade| upgrade.spec.version.clear());
+        world.settle();
+        assert_eq!(world.condition("PreflightPassed").0, "False", "{value}");
+        // A person who knows better is told what is lost.
+        world.annotate("harvesterhci.io/skip-version-check", "true");
+        world.settle();
+        let (status, told) = world.condition("PreflightPassed");
+        assert_eq!(
+            (status.as_str(), told.contains("warning setting/server-version")),
+            ("True", true),
+            "{told}"
+        );
+    }
+}
+
+#[test]
+fn h20_an_upgrade_whose_name_is_no_label_is_refused() {
+    let mut world = World::new(3);
+    let names = [("a".repeat(63), true), ("a".repeat(64), false)];
+    for (name, good) in names {
+        world.start();
+        let mut upgrade = world.upgrade();
+        upgrade.metadata.name = Some(name.clone());
+        let key = Key::new("harvester-system", &name);
+        world.view.hci.upgrades.clear();
+        let found = findings(&world.view, &key, &upgrade);
+        let long = found.iter().find(|finding| finding.message.contains("63 characters"));
+        assert_eq!(long.is_none(), good, "{found:?}");
+        if let Some(long) = long {
+            assert!(long.severity == Severity::Error && long.remedy.is_some(), "{long:?}");
+        }
+    }
+}
+
+#[test]
+fn h20_backups_by_the_clock_stop_an_upgrade_until_they_are_suspended() {
+    let mut world = World::new(3);
+    world.take("shop", "nightly", Schedule { suspended: false }, HciObject::Schedule);
+    world.take("shop", "weekly", Schedule { suspended: true }, HciObject::Schedule);
+    world.start();
+    world.settle();
+    let (status, told) = world.condition("PreflightPassed");
+    assert_eq!(status, "False");
+    assert!(
+        told.contains("error schedulevmbackup/shop/nightly: makes backups by the clock"),
+        "{told}"
+    );
+    assert!(
+        told.contains("kubectl -n shop patch schedulevmbackups nightly"),
+        "{told}"
+    );
+    assert!(!told.contains("weekly"), "{told}");
+    world.take("shop", "nightly", Schedule { suspended: true }, HciObject::Schedule);
+    world.settle();
+    assert_eq!(world.condition("PreflightPassed").0, "True", "it begins by itself");
+}
+
+#[test]
+fn h13_h20_a_volume_that_is_plugged_in_and_not_written_down_is_told() {
+    let manual = r#"{"imagePreloadOption":{"strategy":{"type":"skip"}},"nodeUpgradeOption":{"mode":"manual"}}"#;
+    for (nodes, setting, written_down, severity) in [
+        (3, "", false, Some("error")),
+        (3, manual, false, Some("warning")),
+        (1, "", false, Some("warning")),
+        (3, "", true, None),
+    ] {
+        let mut world = World::new(nodes);
+        world.setting(setting);
+        world.add_vm("web", "node-1", |vmi| {
+            vmi.plugged = vec![Arc::from("data"), Arc::from("logs")]
+        });
+        let mut vm = world.view.hci.vms[&Key::new("shop", "web")].what.clone();
+        vm.volumes = vec![Arc::from("root"), Arc::from("logs")];
+        if written_down {
+            vm.volumes.push(Arc::from("data"));
+        }
+        world.take("shop", "web", vm, HciObject::Vm);
+        // Nobody's: an instance without a machine is not stopped and started.
+        world.take(
+            "shop",
+            "loose",
+            world.view.hci.vmis[&Key::new("shop", "web")].what.clone(),
+            HciObject::Vmi,
+        );
+        world.start();
+        world.settle();
+        let told = world.condition("PreflightPassed").1;
+        let said = severity.map(|severity| format!("{severity} virtualmachine/shop/web: volume data was plugged in"));
+        assert_eq!(told.contains("plugged in"), said.is_some(), "{told}");
+        assert!(said.is_none_or(|said| told.contains(&said)), "{told}");
+        assert!(!told.contains("logs") && !told.contains("shop/loose: volume"), "{told}");
+    }
+}
+
+#[test]
+fn h20_an_annotation_about_a_check_that_there_is_not_says_so() {
+    for (key, value) in [
+        ("harvesterhci.io/skipGarbageCollectionThresholdCheck", "true"),
+        ("harvesterhci.io/minCertsExpirationInDay", "14"),
+    ] {
+        let mut world = World::new(3);
+        world.start_with(&[(key, value)]);
+        world.settle();
+        let (status, told) = world.condition("PreflightPassed");
+        assert_eq!(status, "True", "it stops nobody: {told}");
+        assert!(
+            told.contains("warning upgrade/") && told.contains(key) && told.contains("has no such check"),
+            "{told}"
+        );
+        let kept = world.upgrade().metadata.annotations.unwrap();
+        assert!(
+            !kept.contains_key("afloat.dev/skipped-checks"),
+            "{key}: nothing was skipped"
+        );
+    }
 }

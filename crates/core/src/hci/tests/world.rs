@@ -88,7 +88,7 @@ impl World {
         world
     }
 
-    fn add_node(&mut self, name: &str) {
+    pub fn add_node(&mut self, name: &str) {
         let machine_name = format!("custom-{name}");
         let mut new = node(name);
         new.os_image = Arc::from(OLD_OS);

@@ -15,8 +15,6 @@ pub struct NodeMarks {
     pub pause: Option<Arc<str>>,
     /// `harvesterhci.io/pendingOSImage`
     pub pending_os_image: Option<Arc<str>>,
-    /// `cluster.x-k8s.io/machine`
-    pub machine: Option<Arc<str>>,
     /// `harvesterhci.io/maintain-status`
     pub maintenance: Option<Arc<str>>,
 }
@@ -33,6 +31,8 @@ pub struct RepoAnswer {
 /// How far a collection of logs is.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Log {
+    /// Name of the Upgrade it is for.
+    pub upgrade: Arc<str>,
     pub started: bool,
 }
 
@@ -73,6 +73,13 @@ impl Addon {
 pub struct Backup {
     pub snapshot: bool,
     pub under_way: bool,
+}
+
+/// Backups or snapshots of a virtual machine by the clock.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Schedule {
+    /// None is made any more.
+    pub suspended: bool,
 }
 
 /// The cluster Rancher runs in.
@@ -191,6 +198,13 @@ pub struct RestoreList {
     pub nodes: BTreeMap<String, BTreeSet<String>>,
 }
 
+impl RestoreList {
+    /// Where the list of an upgrade is. The name is the contract's as it is: an object may have a longer one than a label.
+    pub fn key(upgrade: &str) -> Key {
+        Key::new(afloat_api::harvester::NAMESPACE, &format!("{upgrade}-restore-vm"))
+    }
+}
+
 /// A virtual machine, running or not.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Vm {
@@ -198,6 +212,8 @@ pub struct Vm {
     pub status: Arc<str>,
     /// A volume is being added or taken away.
     pub volume_requests: bool,
+    /// Names of the volumes it starts with.
+    pub volumes: Vec<Arc<str>>,
     /// When it is to run.
     pub run: Run,
     /// The same before a task stopped it (`afloat.dev/run-before`).
@@ -277,6 +293,8 @@ pub struct Vmi {
     pub requests: Resources,
     /// Names of the claims of its disks.
     pub claims: Vec<Arc<str>>,
+    /// Names of volumes that can be plugged in and out while it runs.
+    pub plugged: Vec<Arc<str>>,
 }
 
 impl Vmi {
@@ -317,6 +335,33 @@ pub struct Volume {
 impl Volume {
     pub fn attached(&self) -> bool {
         matches!(&*self.state, "attached" | "attaching")
+    }
+}
+
+/// Who wants a volume of Longhorn to be attached: while there is a ticket for a node, it stays there.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Attachment {
+    pub volume: Arc<str>,
+    pub tickets: Vec<Ticket>,
+}
+
+/// One who wants it.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Ticket {
+    pub id: Arc<str>,
+    /// Which part of Longhorn asked, as `csi-attacher`.
+    pub kind: Arc<str>,
+    pub node: Option<NodeName>,
+}
+
+impl Ticket {
+    /// Whom it is for: most parts of Longhorn put their own name before that of the object they work on.
+    pub fn whose(&self) -> &str {
+        let rest = self
+            .id
+            .strip_prefix(&*self.kind)
+            .and_then(|rest| rest.strip_prefix('-'));
+        rest.unwrap_or(&self.id)
     }
 }
 

@@ -78,6 +78,7 @@ pub fn names(kind: HciKind) -> (&'static str, &'static str, &'static str, &'stat
         HciKind::Image => (HARVESTER, "v1beta1", "VirtualMachineImage", "virtualmachineimages"),
         HciKind::Addon => (HARVESTER, "v1beta1", "Addon", "addons"),
         HciKind::Backup => (HARVESTER, "v1beta1", "VirtualMachineBackup", "virtualmachinebackups"),
+        HciKind::Schedule => (HARVESTER, "v1beta1", "ScheduleVMBackup", "schedulevmbackups"),
         HciKind::Restore => (HARVESTER, "v1beta1", "VirtualMachineRestore", "virtualmachinerestores"),
         HciKind::Cluster => ("provisioning.cattle.io", "v1", "Cluster", "clusters"),
         HciKind::CapiCluster => ("cluster.x-k8s.io", "v1beta1", "Cluster", "clusters"),
@@ -98,6 +99,7 @@ pub fn names(kind: HciKind) -> (&'static str, &'static str, &'static str, &'stat
         ),
         HciKind::Volume => ("longhorn.io", "v1beta2", "Volume", "volumes"),
         HciKind::Engine => ("longhorn.io", "v1beta2", "Engine", "engines"),
+        HciKind::Attachment => ("longhorn.io", "v1beta2", "VolumeAttachment", "volumeattachments"),
         HciKind::LonghornSetting => ("longhorn.io", "v1beta2", "Setting", "settings"),
         HciKind::Upstream | HciKind::Server => ("apps", "v1", "Deployment", "deployments"),
     }
@@ -132,6 +134,7 @@ pub fn has_status(kind: HciKind) -> bool {
             | HciKind::Migration
             | HciKind::Volume
             | HciKind::Engine
+            | HciKind::Attachment
             | HciKind::LonghornSetting
     )
 }

@@ -69,3 +69,62 @@ fn a_bundle_says_whether_fleet_has_looked_at_it_as_it_is() {
         assert_eq!(bundle.what, kept);
     }
 }
+
+#[test]
+fn h20_schedules_and_volumes_that_were_plugged_in_are_read_as_their_owners_write_them() {
+    for (body, expected) in [
+        (json!({ "spec": { "suspend": true } }), false),
+        (json!({ "status": { "suspended": false } }), false),
+        (json!({ "status": { "suspended": true } }), true),
+    ] {
+        let HciObject::Schedule(schedule) = reduced(HciKind::Schedule, body.clone()) else {
+            panic!("{body}")
+        };
+        assert_eq!(schedule.suspended, expected, "{body}");
+    }
+    let volumes = json!([
+        { "name": "root", "persistentVolumeClaim": { "claimName": "root" } },
+        { "name": "data", "persistentVolumeClaim": { "claimName": "data", "hotpluggable": true } },
+        { "name": "more", "dataVolume": { "name": "more", "hotpluggable": true } },
+        { "name": "init", "cloudInitNoCloud": {} },
+    ]);
+    let HciObject::Vmi(vmi) = reduced(HciKind::Vmi, json!({ "spec": { "volumes": volumes } })) else {
+        panic!("another kind")
+    };
+    assert_eq!(vmi.plugged, [Arc::from("data"), Arc::from("more")]);
+    let template = json!({ "spec": { "template": { "spec": { "volumes": volumes } } } });
+    let HciObject::Vm(vm) = reduced(HciKind::Vm, template) else {
+        panic!("another kind")
+    };
+    assert_eq!(vm.volumes.len(), 4);
+}
+
+#[test]
+fn h43_the_tickets_of_a_volume_are_read() {
+    let ticket = json!({ "id": "csi-0f3a", "type": "csi-attacher", "nodeID": "node-1", "parameters": { "disableFrontend": "false" } });
+    let body = json!({ "spec": { "volume": "pvc-1", "attachmentTickets": {
+        "csi-0f3a": ticket, "backup-controller-backup-12": { "type": "backup-controller", "nodeID": "" },
+    } } });
+    let HciObject::Attachment(attachment) = reduced(HciKind::Attachment, body) else {
+        panic!("another kind")
+    };
+    assert_eq!(&*attachment.volume, "pvc-1");
+    let told: Vec<_> = attachment
+        .tickets
+        .iter()
+        .map(|ticket| {
+            (
+                &*ticket.kind,
+                ticket.whose(),
+                ticket.node.as_ref().map(NodeName::as_str),
+            )
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("backup-controller", "backup-12", None),
+            ("csi-attacher", "csi-0f3a", Some("node-1"))
+        ]
+    );
+}
