@@ -133,6 +133,58 @@ async fn whoever_follows_learns_by_the_exit_code_that_only_a_person_can_make_it_
     assert!(said.contains(report), "{said}");
 }
 
+/// An upgrade that has reached no node: the image is imported, by hours.
+fn at(kind: &str, message: &str) -> serde_json::Value {
+    let conditions = json!([
+        {"type": "Completed", "status": "Unknown"}, {"type": "LogReady", "status": "True"},
+        {"type": kind, "status": "Unknown", "message": message},
+    ]);
+    json!({"status": {"conditions": conditions, "nodeStatuses": null}})
+}
+
+#[tokio::test]
+async fn h8_status_says_what_is_waited_for_before_a_node_is() {
+    let world = paused().await;
+    let importing = "waits for image harvester-system/hvst-upgrade-x7k2p: 12 % imported";
+    change(&world, at("ImageReady", importing)).await;
+    let (said, _) = run(&world, "afloat status").await;
+    assert!(
+        said.contains(&format!("ImageReady is not reached yet: {importing}\n")),
+        "{said}"
+    );
+    let (said, _) = run(&world, "afloat status -o json").await;
+    let board: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(
+        (&board["phase"], &board["message"]),
+        (&json!("ImageReady"), &json!(importing))
+    );
+    change(&world, at("NodesPrepared", "")).await;
+    let (said, _) = run(&world, "afloat status").await;
+    assert!(!said.contains("not reached"), "nothing is said of it: {said}");
+}
+
+#[tokio::test]
+async fn h8_whoever_follows_is_told_of_each_phase_before_the_nodes() {
+    let world = paused().await;
+    change(&world, at("ImageReady", "12 % imported")).await;
+    let events = async {
+        let moment = std::time::Duration::from_millis(400);
+        tokio::time::sleep(moment).await;
+        change(&world, at("RepoReady", "waits for the first answer")).await;
+        tokio::time::sleep(moment).await;
+        let over = json!([{"type": "Completed", "status": "True", "message": "all done"}]);
+        change(&world, json!({"status": {"conditions": over}})).await;
+    };
+    let ((said, ended), ()) = tokio::join!(run(&world, "afloat status --watch"), events);
+    assert_eq!(ended.unwrap(), Code::Done, "{said}");
+    let lines: Vec<&str> = said.lines().collect();
+    let told = [
+        "ImageReady  is not reached yet  12 % imported",
+        "RepoReady  is not reached yet  waits for the first answer",
+    ];
+    assert_eq!(lines[..2], told, "{said}");
+}
+
 #[tokio::test]
 async fn a_node_at_work_is_followed_although_another_is_paused() {
     let world = paused().await;

@@ -6,7 +6,7 @@ use afloat_api::harvester::{HarvesterNodeState as State, NodeUpgradeStatus, Upgr
 use afloat_api::{annotations, labels};
 use afloat_core::hci::release::Release;
 use afloat_core::hci::times::Times;
-use afloat_core::hci::{PREFLIGHT_PASSED, Tri, condition_of, config, report, upstream_at_work};
+use afloat_core::hci::{PREFLIGHT_PASSED, Tri, condition_of, config, report, running, upstream_at_work};
 use afloat_core::view::{Key, View};
 use afloat_core::words;
 use jiff::{SignedDuration, Timestamp};
@@ -28,6 +28,9 @@ pub struct Board {
     pub refused: bool,
     /// Nothing moves until a person lets it.
     pub held: bool,
+    /// The condition that is not reached yet, where the upgrade is under way; `message` says what it waits for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phase: Option<String>,
     pub message: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Timestamp>,
@@ -83,10 +86,11 @@ impl Board {
             let condition = status.conditions.iter().find(|condition| condition.kind == kind);
             condition.map(|condition| condition.message.clone()).unwrap_or_default()
         };
+        let phase = running(upgrade).filter(|_| completed == Some(Tri::Unknown));
         let message = match (upstream_at_work(view, upgrade), completed) {
             (Some(why), _) => why,
             (None, None) => text(PREFLIGHT_PASSED),
-            (None, Some(Tri::Unknown)) => text("NodesUpgraded"),
+            (None, Some(Tri::Unknown)) => phase.map(|phase| phase.message.clone()).unwrap_or_default(),
             (None, Some(_)) => text("Completed"),
         };
         let times = Times::of(upgrade);
@@ -125,6 +129,7 @@ impl Board {
             succeeded: completed == Some(Tri::True),
             refused: completed.is_none() && condition_of(upgrade, PREFLIGHT_PASSED) == Some(Tri::False),
             held: held(upgrade),
+            phase: phase.map(|phase| phase.kind.clone()),
             message,
             started_at: report::begun_at(upgrade),
             nodes: nodes.collect(),
@@ -155,15 +160,22 @@ impl Board {
         )
     }
 
-    /// Name, state and message of each node that is anywhere, for those who follow.
+    /// Name, state and message of the phase where it says something, and of each node that is anywhere, for those who follow.
     pub fn states(&self) -> impl Iterator<Item = (&str, &str, &str)> {
+        let phase = self.phase.as_deref().filter(|_| !self.message.is_empty());
+        let phase = phase.map(|phase| (phase, "is not reached yet", self.message.as_str()));
         let begun = self.nodes.iter().filter(|row| !row.state.is_empty());
-        begun.map(|row| (row.name.as_str(), row.state.as_str(), row.message.as_str()))
+        let nodes = begun.map(|row| (row.name.as_str(), row.state.as_str(), row.message.as_str()));
+        phase.into_iter().chain(nodes)
     }
 
     pub fn lines(&self, layout: &Layout) -> Vec<String> {
         let mut lines = vec![self.headline()];
-        lines.extend(self.message.lines().map(str::to_owned));
+        let message = match &self.phase {
+            Some(phase) if !self.message.is_empty() => format!("{phase} is not reached yet: {}", self.message),
+            _ => self.message.clone(),
+        };
+        lines.extend(message.lines().map(str::to_owned));
         lines.push(String::new());
         let mut heading = vec!["NODE", "STATE", "SYSTEM", "KUBELET"];
         if layout.wide {

@@ -1,7 +1,7 @@
 //! Why an Upgrade of Harvester does not move: from the whole down to the object that blocks, and the commands that free it.
 
 use afloat_api::Reason;
-use afloat_api::harvester::{HarvesterNodeState as State, NodeUpgradeStatus, Upgrade};
+use afloat_api::harvester::{HarvesterCondition, HarvesterNodeState as State, NodeUpgradeStatus, Upgrade};
 
 use super::turn::{PREFLIGHT_PASSED, Tri, condition_of};
 use super::view::Ticket;
@@ -152,15 +152,18 @@ fn draining(view: &View, said: &mut Explanation, node: &NodeName) {
     }
 }
 
-/// No node waits: the phase does.
-fn phase(said: &mut Explanation, name: &str, upgrade: &Upgrade) {
-    let status = upgrade.status.as_ref();
-    let conditions = status.map(|status| status.conditions.as_slice()).unwrap_or_default();
-    let running = conditions
+/// What an upgrade that is under way is at: the last phase that was begun and is not reached.
+pub fn running(upgrade: &Upgrade) -> Option<&HarvesterCondition> {
+    let conditions = &upgrade.status.as_ref()?.conditions;
+    conditions
         .iter()
         .rev()
-        .find(|condition| condition.status == "Unknown" && condition.kind != "Completed");
-    match running {
+        .find(|condition| condition.status == "Unknown" && condition.kind != "Completed")
+}
+
+/// No node waits: the phase does.
+fn phase(said: &mut Explanation, name: &str, upgrade: &Upgrade) {
+    match running(upgrade) {
         Some(condition) if !condition.message.is_empty() => {
             said.say(format!("{name} waits"));
             said.say(format!("{} is not reached yet", condition.kind));

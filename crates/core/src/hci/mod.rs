@@ -37,7 +37,7 @@ use jiff::Timestamp;
 
 pub use admit::{Request, Verdict, Wrong, admit};
 pub use cleanup::lingers;
-pub use explain::explain;
+pub use explain::{explain, running};
 pub use turn::{PREFLIGHT_PASSED, Tri, condition_of};
 
 use crate::action::{Action, Decision};
