@@ -53,18 +53,7 @@ pub fn affected(view: &View, changed: &Changed) -> BTreeSet<Subject> {
             who_hears_a_wish(view, node, &mut subjects);
             hci_upgrades(view, &mut subjects);
         }
-        Changed::Health(node) => {
-            nodes_at_work(view, node, &mut subjects);
-            // Of groups only those grant that stand alone.
-            judges(view, stands_alone, &mut subjects);
-            // But what is not brought to this one may be brought to another.
-            for (_, upgrade) in view.node_upgrades_of(node.as_str()) {
-                if Standing::of(upgrade).is_brought_things() {
-                    above_node(view, upgrade, &mut subjects);
-                }
-            }
-            hci_upgrades(view, &mut subjects);
-        }
+        Changed::Health(node) => who_looks_at_health(view, node, &mut subjects),
         Changed::Hci(kind) => {
             hci_upgrades(view, &mut subjects);
             // Whoever waits for one of Harvester's to end.
@@ -124,6 +113,20 @@ pub fn affected(view: &View, changed: &Changed) -> BTreeSet<Subject> {
         }
     }
     subjects
+}
+
+/// Whoever works on a node or waits for it to be well.
+fn who_looks_at_health(view: &View, node: &NodeName, subjects: &mut BTreeSet<Subject>) {
+    nodes_at_work(view, node, subjects);
+    // Of groups only those grant that stand alone.
+    judges(view, stands_alone, subjects);
+    // But what is not brought to this one may be brought to another.
+    for (_, upgrade) in view.node_upgrades_of(node.as_str()) {
+        if Standing::of(upgrade).is_brought_things() {
+            above_node(view, upgrade, subjects);
+        }
+    }
+    hci_upgrades(view, subjects);
 }
 
 /// Whose the upgrade of a node was that is gone is not known any more; also a group that was done may have to make it again.

@@ -55,6 +55,7 @@ struct Turn {
 }
 
 /// One replica.
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct Operator {
     pub alive: bool,
     pub incarnation: u32,

@@ -308,7 +308,7 @@ fn h13_h20_a_volume_that_is_plugged_in_and_not_written_down_is_told() {
         let mut world = World::new(nodes);
         world.setting(setting);
         world.add_vm("web", "node-1", |vmi| {
-            vmi.plugged = vec![Arc::from("data"), Arc::from("logs")]
+            vmi.plugged = vec![Arc::from("data"), Arc::from("logs")];
         });
         let mut vm = world.view.hci.vms[&Key::new("shop", "web")].what.clone();
         vm.volumes = vec![Arc::from("root"), Arc::from("logs")];
