@@ -163,6 +163,7 @@ fn reduce_more(kind: HciKind, object: &DynamicObject, read: &Read<'_>) -> Result
                     .is_some_and(|list| !list.is_empty()),
                 run: run(read),
                 run_before: read.annotation(annotations::RUN_BEFORE).map(Run::from_text),
+                run_after: read.annotation(annotations::RUN_AFTER).map(Run::from_text),
             };
             HciObject::Vm(seen(object, vm)?)
         }
