@@ -66,6 +66,8 @@ pub const KUBEVIRT_DRAIN_TAINT: &str = "kubevirt.io/drain";
 pub const KUBEVIRT_DRAIN_TAINT_VALUE: &str = "draining";
 /// On a VirtualMachine that a task has stopped: when it was to run before.
 pub const RUN_BEFORE: &str = "afloat.dev/run-before";
+/// On a VirtualMachine that a task starts by another word than its own: when it is to run once it does.
+pub const RUN_AFTER: &str = "afloat.dev/run-after";
 /// On a Job that empties a node: migrations that did not end in time and were cancelled, by virtual machine.
 pub const CANCELLED_MIGRATIONS: &str = "afloat.dev/cancelled-migrations";
 /// On an Upgrade, `true`: virtual machines that were moved for a node come back to it when it is done.

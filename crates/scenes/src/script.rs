@@ -106,6 +106,21 @@ impl Script {
         self
     }
 
+    pub(super) fn runs_by(mut self, vm: &str, strategy: &'static str) -> Self {
+        for shape in self.ground.vms.iter_mut().filter(|shape| shape.name == vm) {
+            shape.run_strategy = strategy;
+        }
+        self
+    }
+
+    /// Virtual machines that KubeVirt does not start by their run strategy alone: one can move, the others are stopped for their node.
+    pub(super) fn by_hand() -> Self {
+        Self::small()
+            .runs_by("vm-01", "Manual")
+            .runs_by("vm-10", "Manual")
+            .binds("vm-02", Binding::Selector)
+    }
+
     /// Somebody does something so many minutes after a moment.
     pub(super) fn then(mut self, when: Moment, minutes: u64, what: Vec<Deed>) -> Self {
         let after = Duration::from_mins(minutes);
@@ -232,5 +247,10 @@ const PLAIN: &[HciScenario] = &[
                     "a device of its host",
                 ])
         },
+    ),
+    HciScenario::new(
+        "harvester-started-by-hand",
+        "virtual machines that KubeVirt does not start by their run strategy alone: those that are stopped for their node run again, by the same strategy",
+        Script::by_hand,
     ),
 ];

@@ -204,6 +204,20 @@ pub(super) const LIST: &[HciScenario] = &[
         },
     ),
     HciScenario::new(
+        "harvester-started-by-hand-aborted",
+        "a person aborts while node-1 is emptied of a virtual machine that its run strategy alone does not start: it runs again",
+        || {
+            // One whose migration never ends keeps the node at it.
+            Script::by_hand()
+                .with(|trouble| {
+                    trouble.endless_migrations.insert("default/vm-01".to_owned(), 1);
+                })
+                .pausing(&["node-3"])
+                .then(Moment::Node("node-1", "Pre-draining"), 1, vec![Deed::abort()])
+                .ends(End::Failed, &[])
+        },
+    ),
+    HciScenario::new(
         "harvester-no-restore-half-way",
         "the setting does not ask for stopped virtual machines to be started again, and a person aborts after node-1: who stays off is named",
         || {

@@ -133,8 +133,8 @@ pub enum TaskWrite {
     },
     /// Stops a virtual machine, and notes on it how it was to run.
     StopVm { vm: Target, off: Run, before: Run },
-    /// Lets a virtual machine run again as it was to run before it was stopped.
-    StartVm { vm: Target, run: Run },
+    /// Lets a virtual machine run as given, and forgets how it was to run before it was stopped; `after` is noted where it is to run otherwise once it does.
+    StartVm { vm: Target, run: Run, after: Option<Run> },
     /// Asks KubeVirt to move a running virtual machine: anywhere else, or to one node.
     Migrate {
         key: Key,

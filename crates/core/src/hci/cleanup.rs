@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use afloat_api::annotations::{KUBEVIRT_DRAIN_TAINT, WISH};
+use afloat_api::annotations::{KUBEVIRT_DRAIN_TAINT, RUN_AFTER, WISH};
 use afloat_api::foreign::rancher::LOCAL_NAMESPACE;
 use afloat_api::harvester::{HarvesterNodeState as State, NAMESPACE, Upgrade, UpgradeCondition as Is, UpgradeState};
 use afloat_api::{Reason, labels, names};
@@ -303,8 +303,16 @@ fn tell_who_stays_off(turn: &mut Turn<'_>) -> Option<String> {
     if off.is_empty() {
         return None;
     }
+    let being_started = |name: &&str| report::named(turn.view, name).is_some_and(|vm| vm.being_started().is_some());
+    let until_then = if off.iter().any(being_started) {
+        format!(
+            ". One annotated with {RUN_AFTER} was started and does not run yet: give it that runStrategy once it does, and remove the annotation"
+        )
+    } else {
+        String::new()
+    };
     let text = format!(
-        "Virtual machines that were stopped stay off: {}. To start one: virtctl start NAME -n NAMESPACE",
+        "Virtual machines that were stopped stay off: {}. To start one: virtctl start NAME -n NAMESPACE{until_then}",
         report::all(&off)
     );
     turn.tell(true, Reason::NotMigratable, &text);
@@ -387,16 +395,14 @@ pub fn start_vms(turn: &mut Turn<'_>, node: &NodeName) -> bool {
     }
 }
 
-/// Somebody on record for a node still bears the note of the task that stopped it, and is off.
+/// Somebody on record for a node still bears the note of the task that stopped it, and does not run as before.
 fn waits_to_start(turn: &Turn<'_>, node: &NodeName) -> bool {
     let Some(list) = turn.view.hci.restore_lists.get(&nodes::restore_list(turn)) else {
         return false;
     };
     let off = |name: &String| {
-        let (namespace, vm) = name.split_once('/').unwrap_or_default();
-        let vm = turn.view.hci.vms.get(&Key::new(namespace, vm));
-        let off = vm.is_some_and(|vm| vm.run_before.is_some() && vm.run.is_off());
-        off && !task::stopped_for_another(list, &turn.status().node_statuses, node, name)
+        report::named(turn.view, name).is_some_and(|vm| vm.is_stopped())
+            && !task::stopped_for_another(list, &turn.status().node_statuses, node, name)
     };
     list.nodes.get(node.as_str()).into_iter().flatten().any(off)
 }

@@ -10,6 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::config::{SKIPPED, annotation};
 use super::times::Times;
 use super::turn::{PREFLIGHT_PASSED, Turn};
+use super::view::{Seen, Vm};
 use super::{cleanup, nodes};
 use crate::view::{Key, View};
 use crate::words;
@@ -44,12 +45,11 @@ pub fn still_off<'a>(view: &'a View, list: &Key) -> Vec<&'a str> {
     let Some(list) = view.hci.restore_lists.get(list) else {
         return Vec::new();
     };
-    let runs = |vm: &&str| {
-        let (namespace, name) = vm.split_once('/').unwrap_or_default();
-        view.hci
-            .vmis
-            .get(&Key::new(namespace, name))
-            .is_some_and(|vmi| vmi.alive())
+    let runs = |name: &&str| {
+        let (namespace, vm) = name.split_once('/').unwrap_or_default();
+        let vmi = view.hci.vmis.get(&Key::new(namespace, vm));
+        // One that is being started may have no place to run, and be alive nonetheless.
+        vmi.is_some_and(|vmi| vmi.alive()) && !named(view, name).is_some_and(|vm| vm.is_stopped())
     };
     list.nodes
         .values()
@@ -59,18 +59,20 @@ pub fn still_off<'a>(view: &'a View, list: &Key) -> Vec<&'a str> {
         .collect()
 }
 
-/// Virtual machines that a task has stopped and that nobody has started again.
+/// Virtual machines that a task has stopped and that do not run again.
 pub fn stays_off<'a>(view: &'a View, list: &Key) -> Vec<&'a str> {
     let Some(list) = view.hci.restore_lists.get(list) else {
         return Vec::new();
     };
-    let off = |vm: &&str| {
-        let (namespace, name) = vm.split_once('/').unwrap_or_default();
-        let vm = view.hci.vms.get(&Key::new(namespace, name));
-        vm.is_some_and(|vm| vm.run_before.is_some() && vm.run.is_off())
-    };
-    let named: BTreeSet<&str> = list.nodes.values().flatten().map(String::as_str).collect();
-    named.into_iter().filter(off).collect()
+    let off = |vm: &&str| named(view, vm).is_some_and(|vm| vm.is_stopped());
+    let names: BTreeSet<&str> = list.nodes.values().flatten().map(String::as_str).collect();
+    names.into_iter().filter(off).collect()
+}
+
+/// A virtual machine by `namespace/name`.
+pub fn named<'a>(view: &'a View, name: &str) -> Option<&'a Seen<Vm>> {
+    let (namespace, name) = name.split_once('/')?;
+    view.hci.vms.get(&Key::new(namespace, name)).map(|vm| &**vm)
 }
 
 /// All names: nobody else names whoever is left out here. Only where an API server would refuse the length the rest is said where to be found.

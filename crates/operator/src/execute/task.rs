@@ -18,12 +18,12 @@ pub fn of(write: &TaskWrite) -> Request {
             merge(Kind::Node, node, json!({ "spec": { "taints": taints } }))
         }
         TaskWrite::StopVm { vm, off, before } => {
-            let note = annotation(annotations::RUN_BEFORE, Some(&before.to_text()));
-            merge(Kind::Hci(HciKind::Vm), vm, with(note, run(off)))
+            let notes = run_notes(Some(before), None);
+            merge(Kind::Hci(HciKind::Vm), vm, with(notes, run(off)))
         }
-        TaskWrite::StartVm { vm, run: as_before } => {
-            let forgets = annotation(annotations::RUN_BEFORE, None);
-            merge(Kind::Hci(HciKind::Vm), vm, with(forgets, run(as_before)))
+        TaskWrite::StartVm { vm, run: to_run, after } => {
+            let notes = run_notes(None, after.as_ref());
+            merge(Kind::Hci(HciKind::Vm), vm, with(notes, run(to_run)))
         }
         TaskWrite::Migrate { key, vmi, to } => {
             let body = migration(key, vmi, to.as_ref());
@@ -84,6 +84,14 @@ fn roll_out(version: Option<&str>, update_methods_before: Option<&str>) -> Value
     body["metadata"]["annotations"][annotations::UPDATE_METHODS_BEFORE] = json!(before);
     body["spec"]["values"] = update_methods(&json!([]));
     body
+}
+
+/// Only one of both is there: a machine is off, or is being started.
+fn run_notes(before: Option<&Run>, after: Option<&Run>) -> Value {
+    json!({ "metadata": { "annotations": {
+        annotations::RUN_BEFORE: before.map(Run::to_text),
+        annotations::RUN_AFTER: after.map(Run::to_text),
+    } } })
 }
 
 fn run(run: &Run) -> Value {

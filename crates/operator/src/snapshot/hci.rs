@@ -170,6 +170,7 @@ fn reduce_more(kind: HciKind, object: &DynamicObject, read: &Read<'_>) -> Result
                 volumes: names_of(read.at("/spec/template/spec/volumes"), |_| true),
                 run: run(read),
                 run_before: read.annotation(annotations::RUN_BEFORE).map(Run::from_text),
+                run_after: read.annotation(annotations::RUN_AFTER).map(Run::from_text),
             };
             HciObject::Vm(seen(object, vm)?)
         }

@@ -142,7 +142,8 @@ impl World {
                 return Some(format!("{name} was stopped without need"));
             }
             let vm = hci.vms.get(&key);
-            let as_it_was = vm.is_some_and(|vm| vm.run == run_of(shape) && vm.run_before.is_none());
+            let as_it_was =
+                vm.is_some_and(|vm| vm.run == run_of(shape) && vm.run_before.is_none() && vm.run_after.is_none());
             if !off && !as_it_was && self.script.end != End::Waits {
                 return Some(format!("{name} is not as it was: {:?}", vm.map(|vm| &vm.run)));
             }

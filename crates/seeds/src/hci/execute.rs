@@ -144,14 +144,16 @@ impl Executor<'_> {
                 self.change(HciObject::Vm, &there, |vm| {
                     vm.run = off.clone();
                     vm.run_before = Some(before.clone());
+                    vm.run_after = None;
                 })
             }
             TaskWrite::StartVm { .. } if self.bug == Some(Bug::ForgetStart) => Ok(Answer::Nothing),
-            TaskWrite::StartVm { vm, run } => {
+            TaskWrite::StartVm { vm, run, after } => {
                 let there = meant(hci.vms.get(&vm.key), vm, loose)?;
                 self.change(HciObject::Vm, &there, |vm| {
                     vm.run = run.clone();
                     vm.run_before = None;
+                    vm.run_after.clone_from(after);
                 })
             }
             TaskWrite::Migrate { key, vmi, to } => self.migrate(key, vmi, to.as_ref()),

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use afloat_api::annotations::KUBEVIRT_DRAIN_TAINT;
-use afloat_core::hci::view::{HciKind, HciObject, Migration, Seen, Vm, Vmi};
+use afloat_core::hci::view::{HciKind, HciObject, Migration, Run, Seen, Vm, Vmi};
 use afloat_core::view::{Key, Node, NodeName};
 use afloat_scenes::{Binding, VmShape};
 
@@ -40,6 +40,14 @@ pub fn instance(shape: Option<&VmShape>, node: &NodeName) -> Vmi {
     }
 }
 
+/// By `Manual` nobody runs whom no person has started, and with some versions of KubeVirt by `RerunOnFailure` neither: whoever runs stays so.
+fn is_to_run(run: &Run, runs: bool) -> bool {
+    match run {
+        Run::Strategy(word) if matches!(&**word, "Manual" | "RerunOnFailure") => runs,
+        run => !run.is_off(),
+    }
+}
+
 impl World {
     pub(super) fn vm(&mut self, key: &Key) {
         let Some(vm) = self.store.hci.vms.get(key).cloned() else {
@@ -47,7 +55,7 @@ impl World {
         };
         let running = self.store.hci.vmis.contains_key(key);
         let stopping = (Look::Vm(key.clone()), 0);
-        let word = match (!vm.run.is_off(), running) {
+        let word = match (is_to_run(&vm.run, running), running) {
             (true, true) => {
                 self.forget(&stopping);
                 "Running"

@@ -90,7 +90,10 @@ fn object(object: &HciObject) -> String {
         HciObject::Job(seen) => format!("complete={} failed={:?}", seen.complete, seen.failed),
         HciObject::Service(_) => String::new(),
         HciObject::RestoreList(seen) => format!("{:?}", seen.nodes),
-        HciObject::Vm(seen) => format!("{} {:?} before={:?}", seen.status, seen.run, seen.run_before),
+        HciObject::Vm(seen) => format!(
+            "{} {:?} before={:?} after={:?}",
+            seen.status, seen.run, seen.run_before, seen.run_after
+        ),
         HciObject::Vmi(seen) => format!("{} on={:?}", seen.phase, seen.node),
         HciObject::Migration(seen) => format!("{} of={} {:?}", seen.phase, seen.vmi, seen.message),
         HciObject::Volume(seen) => format!(

@@ -62,8 +62,10 @@ pub(super) fn node_of(instance: &DynamicObject) -> &str {
     instance.data["status"]["nodeName"].as_str().unwrap_or_default()
 }
 
-fn is_to_run(vm: &DynamicObject) -> bool {
+/// By `Manual` nobody runs whom no person has started, and with some versions of KubeVirt by `RerunOnFailure` neither: whoever runs stays so.
+fn is_to_run(vm: &DynamicObject, runs: bool) -> bool {
     match vm.data["spec"]["runStrategy"].as_str() {
+        Some("Manual" | "RerunOnFailure") => runs,
         Some(word) => word != "Halted",
         None => vm.data["spec"]["running"] == true,
     }
@@ -85,7 +87,7 @@ impl KubeVirt {
         };
         let running = turn.view.one_of(HciKind::Vmi, &item.key).cloned();
         let mut requests = Vec::new();
-        let word = match (is_to_run(&vm), running) {
+        let word = match (is_to_run(&vm, running.is_some()), running) {
             (true, Some(_)) => "Running",
             (false, None) => "Stopped",
             (false, Some(instance)) => match self.takes.done(item, SHUTDOWN, turn) {

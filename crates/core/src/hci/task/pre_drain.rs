@@ -83,7 +83,7 @@ fn stop(view: &View, errand: &Errand, _: &Node, _: Timestamp) -> Option<Look> {
         what.push(TaskWrite::StopVm {
             vm: vm.target.clone(),
             off: vm.run.off(),
-            before: vm.run.clone(),
+            before: vm.own_run().clone(),
         });
     }
     if !what.is_empty() {

@@ -1,5 +1,6 @@
-//! After a node is back: the virtual machines that were stopped for it run again, each as it was to run before; and those that were moved
-//! from it come back, where the Upgrade asks for it (H22). One that a person has started, changed, moved or deleted meanwhile is theirs.
+//! After a node is back: the virtual machines that were stopped for it run again, each as it was to run before; whoever KubeVirt would not start by
+//! that word is started by another first, and gets its own back when it runs, which leaves it running. And those that were moved from it come back,
+//! where the Upgrade asks for it (H22). One that a person has started, changed, moved or deleted meanwhile is theirs, and bears no note any more.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +8,11 @@ use afloat_api::harvester::{HarvesterNodeState as State, NodeUpgradeStatus};
 use jiff::Timestamp;
 
 use super::migrations::{AT_ONCE, ATTEMPTS, active, job_of, next_name, numbered, of_vm, prefix, rests_until, since};
-use super::{Errand, HostDone, Look, recorded};
+use super::{Errand, HostDone, Look, recorded, waits};
 use crate::hci::action::{JobKind, TaskWrite};
 use crate::hci::config;
 use crate::hci::nodes::some;
-use crate::hci::view::{Migration, RestoreList, Seen};
+use crate::hci::view::{Migration, RestoreList, Run, Seen, Vm};
 use crate::view::{Key, NodeName, View};
 
 /// One look.
@@ -27,26 +28,31 @@ pub fn restore_vm(view: &View, errand: &Errand, _: &HostDone, now: Timestamp) ->
     };
     let names = list.as_ref().and_then(|list| list.nodes.get(errand.node.as_str()));
     let mut what = Vec::new();
-    let (mut starting, mut gone) = (Vec::new(), Vec::new());
+    let (mut starting, mut settled) = (Vec::new(), Vec::new());
+    let (mut coming, mut gone) = (Vec::new(), Vec::new());
     for name in names.into_iter().flatten().filter(|name| !held(name)) {
         let key = name.split_once('/').map(|(namespace, name)| Key::new(namespace, name));
         let Some(vm) = key.and_then(|key| view.hci.vms.get(&key)) else {
             gone.push(name.as_str());
             continue;
         };
-        // Without the note nobody of ours has stopped it.
-        let Some(run) = vm.run_before.clone().filter(|_| vm.run.is_off()) else {
-            continue;
-        };
-        starting.push(name.as_str());
-        what.push(TaskWrite::StartVm {
-            vm: vm.target.clone(),
-            run,
-        });
+        match next(view, vm) {
+            Next::Theirs => {}
+            Next::Write { run, after } => {
+                let starts = vm.run_before.is_some() && vm.run.is_off();
+                if starts { &mut starting } else { &mut settled }.push(name.as_str());
+                let vm = vm.target.clone();
+                what.push(TaskWrite::StartVm { vm, run, after });
+            }
+            Next::Coming => coming.push(name.as_str()),
+        }
     }
     if what.is_empty() {
         if let Some(look) = come_back(view, errand, now) {
             return look;
+        }
+        if !coming.is_empty() {
+            return waits(format!("waits until these run again: {}", some(&coming)));
         }
         let gone = if gone.is_empty() {
             String::new()
@@ -65,9 +71,55 @@ pub fn restore_vm(view: &View, errand: &Errand, _: &HostDone, now: Timestamp) ->
             ),
         };
     }
+    let said = [
+        ("starts virtual machines again", starting),
+        ("leaves each to its own word", settled),
+    ];
+    let said = said.iter().filter(|(_, names)| !names.is_empty());
+    let said: Vec<String> = said.map(|(does, names)| format!("{does}: {}", some(names))).collect();
     Look::Write {
         what,
-        says: format!("starts virtual machines again: {}", some(&starting)),
+        says: said.join("; "),
+    }
+}
+
+/// What comes next for a machine on record.
+enum Next {
+    /// Nobody of ours has stopped it, or nothing is left to do.
+    Theirs,
+    Write {
+        run: Run,
+        after: Option<Run>,
+    },
+    /// KubeVirt is at it.
+    Coming,
+}
+
+fn next(view: &View, vm: &Seen<Vm>) -> Next {
+    let there = view.hci.vmis.get(&vm.target.key);
+    let to = |run: &Run| Next::Write {
+        run: run.clone(),
+        after: None,
+    };
+    if let Some(own) = vm.being_started() {
+        return if there.is_some_and(|vmi| &*vmi.phase == "Running" && !vmi.deleting) {
+            to(own)
+        } else {
+            Next::Coming
+        };
+    }
+    match &vm.run_before {
+        Some(before) if vm.run.is_off() && before.suffices() => to(before),
+        // What still shuts down would pass for what was started, and end with its own word back.
+        Some(_) if vm.run.is_off() && there.is_some() => Next::Coming,
+        Some(before) if vm.run.is_off() => Next::Write {
+            run: Run::started(),
+            after: Some(before.clone()),
+        },
+        // A person has changed it since: their word stays, and the notes go.
+        Some(_) => to(&vm.run),
+        None if vm.run_after.is_some() => to(&vm.run),
+        None => Next::Theirs,
     }
 }
 

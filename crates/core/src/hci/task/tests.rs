@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use super::*;
 use crate::hci::tests::world::World;
-use crate::hci::view::{Engine, HciObject, Migration, RestoreList, Run, Vm, Volume};
+use crate::hci::view::{Engine, HciObject, Migration, RestoreList, Run, Vm, Vmi, Volume};
 use crate::view::{NodeName, PodBudget, Revision, Selector, Uid};
 
 pub(super) const NODE: &str = "node-1";
@@ -335,7 +335,7 @@ fn h22_whoever_was_stopped_runs_again_as_before_and_others_are_left_alone() {
         run_before: before.map(Run::from_text),
         ..Vm::default()
     };
-    world.take("shop", "started", vm("Always", Some("Always")), HciObject::Vm);
+    world.take("shop", "started", vm("Always", None), HciObject::Vm);
     world.take(
         "shop",
         "by-us",
@@ -344,7 +344,7 @@ fn h22_whoever_was_stopped_runs_again_as_before_and_others_are_left_alone() {
     );
     world.take("shop", "by-a-person", vm("Halted", None), HciObject::Vm);
     let starts = written(restore_vm(&world.view, &errand(), &HostDone::new(), now()));
-    let [TaskWrite::StartVm { vm: target, run }] = starts.as_slice() else {
+    let [TaskWrite::StartVm { vm: target, run, .. }] = starts.as_slice() else {
         panic!("{starts:?}");
     };
     assert_eq!(target.key.to_string(), "shop/by-us");
@@ -353,6 +353,107 @@ fn h22_whoever_was_stopped_runs_again_as_before_and_others_are_left_alone() {
     let done = restore_vm(&world.view, &errand(), &HostDone::new(), now());
     assert!(matches!(done, Look::Done { .. }));
     assert!(done.words().contains("shop/gone"), "{done:?}");
+}
+
+#[test]
+fn h22_whoever_its_own_word_does_not_start_is_started_by_another_until_it_runs() {
+    for (own, started) in [
+        ("Manual", "Always"),
+        ("RerunOnFailure", "Always"),
+        ("Once", "Once"),
+        ("running=true", "running=true"),
+    ] {
+        let mut world = World::new(3);
+        record(&mut world, &["db"]);
+        let key = Key::new("shop", "db");
+        world.add_vm("db", NODE, |_| {});
+        noted(&mut world, "Halted", Some(own), None);
+        if own != started {
+            let waits = restored(&world);
+            assert_eq!(waits.words(), "waits until these run again: shop/db", "it shuts down");
+        }
+        world.remove_vmi("db");
+        let after = (own != started).then_some(own);
+        assert_eq!(start_of(&world), (started.to_owned(), after.map(str::to_owned)));
+        noted(&mut world, started, None, after);
+        if own != started {
+            for phase in ["", "Scheduling", "Running"] {
+                let waits = restored(&world);
+                assert_eq!(waits.words(), "waits until these run again: shop/db", "{own}");
+                assert!(
+                    world.view.hci.vms[&key].is_stopped(),
+                    "{own}: it is named, whoever ends now"
+                );
+                let vmi = Vmi {
+                    phase: phase.into(),
+                    ..Vmi::default()
+                };
+                world.take("shop", "db", vmi, HciObject::Vmi);
+            }
+            let vmi = |world: &mut World, deleting| {
+                let vmi = world.view.hci.vmis.get_mut(&key).unwrap();
+                Arc::make_mut(vmi).deleting = deleting;
+            };
+            vmi(&mut world, true);
+            assert!(matches!(restored(&world), Look::Wait { .. }), "{own}: it restarts");
+            vmi(&mut world, false);
+            assert_eq!(start_of(&world), (own.to_owned(), None));
+            noted(&mut world, own, None, None);
+        }
+        assert!(matches!(restored(&world), Look::Done { .. }), "{own}");
+    }
+}
+
+#[test]
+fn h22_a_person_has_the_last_word_and_no_note_is_left() {
+    for (run, before, after) in [
+        ("Always", Some("Manual"), None),
+        ("Manual", Some("Manual"), None),
+        ("RerunOnFailure", None, Some("Manual")),
+        ("Manual", None, Some("Manual")),
+        ("Halted", None, Some("Manual")),
+    ] {
+        let mut world = World::new(3);
+        record(&mut world, &["db"]);
+        noted(&mut world, run, before, after);
+        assert!(!world.view.hci.vms[&Key::new("shop", "db")].is_stopped(), "{run}");
+        assert_eq!(start_of(&world), (run.to_owned(), None), "{before:?} {after:?}");
+    }
+}
+
+#[test]
+fn h27_whoever_is_stopped_once_more_while_being_started_keeps_its_own_word() {
+    for (after, own) in [(Some("Manual"), "Manual"), (None, "Always")] {
+        let mut world = World::new(3);
+        world.add_vm("db", NODE, |vmi| vmi.host_devices = true);
+        record(&mut world, &["db"]);
+        noted(&mut world, "Always", None, after);
+        let stops = written(look(&world));
+        let [TaskWrite::StopVm { before, .. }] = stops.as_slice() else {
+            panic!("{stops:?}");
+        };
+        assert_eq!(before.to_text(), own);
+    }
+}
+
+/// A virtual machine as it is to run, with the notes of tasks.
+fn noted(world: &mut World, run: &str, before: Option<&str>, after: Option<&str>) {
+    let vm = Vm {
+        run: Run::from_text(run),
+        run_before: before.map(Run::from_text),
+        run_after: after.map(Run::from_text),
+        ..Vm::default()
+    };
+    world.take("shop", "db", vm, HciObject::Vm);
+}
+
+/// The one start that is written, and what is noted with it.
+fn start_of(world: &World) -> (String, Option<String>) {
+    let starts = written(restored(world));
+    let [TaskWrite::StartVm { run, after, .. }] = starts.as_slice() else {
+        panic!("{starts:?}");
+    };
+    (run.to_text(), after.as_ref().map(Run::to_text))
 }
 
 /// It was started for the node, went to the next one, and is off once more for that one.

@@ -3,6 +3,7 @@
 
 use super::world::World;
 use crate::hci::action::JobKind;
+use crate::hci::view::{HciObject, Run, Vm, Vmi};
 
 const VM: &str = "shop/db";
 
@@ -92,4 +93,39 @@ fn whoever_stays_off_for_a_node_that_was_upgraded_is_named_however_the_upgrade_e
     world.settle();
     assert!(world.deleted());
     assert!(world.events.iter().any(|event| event.message.contains(VM)));
+}
+
+#[test]
+fn h22_whoever_is_started_and_does_not_run_yet_is_waited_for_and_named() {
+    let started = |world: &mut World| {
+        let vm = Vm {
+            run: Run::from_text("Always"),
+            run_after: Some(Run::from_text("Manual")),
+            ..Vm::default()
+        };
+        world.take("shop", "db", vm, HciObject::Vm);
+    };
+    let mut world = stopped();
+    world.annotate("afloat.dev/abort", "true");
+    started(&mut world);
+    world.settle();
+    assert!(!crate::hci::over(&world.upgrade()), "it does not run as before");
+    world.fail(JobKind::RestoreVm, Some("node-1"), "out of time");
+    assert!(crate::hci::over(&world.upgrade()));
+    let told = world.condition("Completed").1;
+    assert!(told.contains("stay off: shop/db"), "{told}");
+    assert!(
+        told.contains("annotated with afloat.dev/run-after was started and does not run yet"),
+        "{told}"
+    );
+
+    let mut world = stopped();
+    started(&mut world);
+    let vmi = Vmi {
+        phase: "Scheduling".into(),
+        ..Vmi::default()
+    };
+    world.take("shop", "db", vmi, HciObject::Vmi);
+    let list = world.view.hci.restore_lists.keys().next().cloned().unwrap();
+    assert_eq!(crate::hci::report::still_off(&world.view, &list), [VM]);
 }

@@ -218,6 +218,25 @@ pub struct Vm {
     pub run: Run,
     /// The same before a task stopped it (`afloat.dev/run-before`).
     pub run_before: Option<Run>,
+    /// A task starts it by another word than its own, which it gets once it runs (`afloat.dev/run-after`).
+    pub run_after: Option<Run>,
+}
+
+impl Vm {
+    /// A task has stopped it, and it does not run as before yet: it is off, or being started.
+    pub fn is_stopped(&self) -> bool {
+        (self.run_before.is_some() && self.run.is_off()) || self.being_started().is_some()
+    }
+
+    /// Its own word, while a task starts it by another. Whoever has given it any other word since has the last word.
+    pub fn being_started(&self) -> Option<&Run> {
+        self.run_after.as_ref().filter(|_| self.run == Run::started())
+    }
+
+    /// How it is to run by its owner's word.
+    pub fn own_run(&self) -> &Run {
+        self.being_started().unwrap_or(&self.run)
+    }
 }
 
 /// When a virtual machine is to run: KubeVirt knows a word for it, and an older switch.
@@ -244,6 +263,20 @@ impl Run {
             Self::Strategy(word) => &**word == Self::HALTED,
             Self::Switch(on) => !on,
         }
+    }
+
+    /// Whether KubeVirt does by itself what this word says. By `Manual` it starts nobody; by `RerunOnFailure` some of its versions start only those that
+    /// have failed. Whoever runs is left running by both.
+    pub fn suffices(&self) -> bool {
+        match self {
+            Self::Strategy(word) => !matches!(&**word, "Manual" | "RerunOnFailure"),
+            Self::Switch(_) => true,
+        }
+    }
+
+    /// The word by which KubeVirt starts whoever is off.
+    pub fn started() -> Self {
+        Self::Strategy(Arc::from("Always"))
     }
 
     /// The same, off.
