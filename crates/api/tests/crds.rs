@@ -208,6 +208,7 @@ fn the_largest_object_of_each_own_kind_fits_into_etcd() {
 #[test]
 fn the_limits_in_code_are_those_of_the_schema() {
     use afloat_api::clusterupgrade::{MAX_CHANGES, MAX_FINDINGS, MAX_LISTED_NODES, MAX_SLOTS};
+    use afloat_api::kubeadm::MAX_SLOTS_ALONE;
     let crds = crds::own();
     let schema = serde_json::to_value(root(kind(&crds, "ClusterUpgrade"))).unwrap();
     let status = &schema["properties"]["status"]["properties"];
@@ -218,7 +219,9 @@ fn the_limits_in_code_are_those_of_the_schema() {
         (&status["preflight"]["properties"]["findings"], MAX_FINDINGS),
         (&status["changes"], MAX_CHANGES),
     ];
-    for (list, most) in expected {
+    let schema = serde_json::to_value(root(kind(&crds, "WorkersKubeadmUpgrade"))).unwrap();
+    let alone = &schema["properties"]["status"]["properties"]["slots"];
+    for (list, most) in expected.into_iter().chain([(alone, MAX_SLOTS_ALONE)]) {
         assert_eq!(list["maxItems"].as_u64(), Some(most as u64), "{}", list["description"]);
     }
 }

@@ -71,9 +71,6 @@ const MUST_NOT: &[(&str, &str, &str)] = &[
 const MUST_AT_HARVESTER: &[(&str, &str, &str)] = &[
     ("watch", "upgrades.harvesterhci.io", "harvester-system"),
     ("patch", "upgrades.harvesterhci.io", "harvester-system"),
-    ("watch", "volumeattachments.longhorn.io", "-"),
-    ("watch", "virtualmachinebackups.harvesterhci.io", "-"),
-    ("watch", "schedulevmbackups.harvesterhci.io", "-"),
     ("create", "jobs.batch", "harvester-system"),
     ("list", "secrets", "fleet-local"),
     ("patch", "secrets", "fleet-local"),
@@ -86,6 +83,13 @@ const MUST_AT_HARVESTER: &[(&str, &str, &str)] = &[
         "validatingwebhookconfigurations.admissionregistration.k8s.io/afloat-harvester",
         "-",
     ),
+];
+
+/// What it watches there of others' kinds, which `kubectl auth can-i` knows only where they are defined.
+const WATCHED_AT_HARVESTER: &[(&str, &str)] = &[
+    ("longhorn.io", "volumeattachments"),
+    ("harvesterhci.io", "virtualmachinebackups"),
+    ("harvesterhci.io", "schedulevmbackups"),
 ];
 
 /// What it must not even there.
@@ -171,6 +175,23 @@ impl Cluster {
         self.kubectl_with(&["create", "-f", "-"], &object.to_string())
     }
 
+    /// The same as `can_i` in all namespaces, asked without kubectl's knowledge of kinds.
+    fn may(&self, verb: &str, (group, resource): (&str, &str)) -> bool {
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {
+                "user": ACCOUNT,
+                "resourceAttributes": { "verb": verb, "group": group, "resource": resource },
+            },
+        });
+        let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+        let (done, said) = self.kubectl_with(&["create", "--raw", path, "-f", "-"], &review.to_string());
+        assert!(done, "{said}");
+        let review: Value = serde_json::from_str(&said).unwrap();
+        review["status"]["allowed"] == true
+    }
+
     fn can_i(&self, (verb, resource, namespace): (&str, &str, &str)) -> bool {
         let place = ["--namespace", namespace];
         let place: &[&str] = if namespace == "-" { &[] } else { &place };
@@ -202,6 +223,10 @@ fn where_it_upgrades_harvester_it_may_do_that_and_nothing_beside() {
     cluster.with_harvester();
     let lacks: Vec<_> = MUST_AT_HARVESTER.iter().filter(|row| !cluster.can_i(**row)).collect();
     assert!(lacks.is_empty(), "it cannot: {lacks:?}");
+    for kind in WATCHED_AT_HARVESTER {
+        assert!(cluster.may("watch", *kind), "it cannot watch {kind:?}");
+        assert!(!cluster.may("delete", *kind), "it can delete {kind:?}, and must not");
+    }
     let rows = MUST_NOT.iter().chain(MUST_NOT_AT_HARVESTER);
     let beside: Vec<_> = rows.filter(|row| cluster.can_i(**row)).collect();
     assert!(beside.is_empty(), "it can, and must not: {beside:?}");

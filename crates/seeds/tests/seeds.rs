@@ -136,6 +136,8 @@ const ONCE_BROKEN: &[(&str, u64)] = &[
     // Wishes that came when a group was done stayed on their nodes.
     ("abort-draining", 1219),
     ("control-plane-removed", 158),
+    // A group that stands alone lost a slot from its ledger to an old list of its nodes' upgrades.
+    ("alone-control-plane", 1_001_348),
 ];
 
 /// Seeds go through the scenarios in turn.

@@ -11,6 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::clusterupgrade::Slot;
 
+/// How many nodes a group that stands alone may have in hand.
+pub const MAX_SLOTS_ALONE: usize = 50;
+
 pub use control_plane::*;
 pub use node::*;
 pub use workers::*;
@@ -39,13 +42,13 @@ pub struct GroupUpgradeStatus {
     #[serde(default)]
     pub ready: bool,
     /// Names of the nodes that are being upgraded now.
-    #[schemars(length(max = 500), inner(length(max = 253)))]
+    #[schemars(length(max = 400), inner(length(max = 253)))]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ::kube_core::ListMerge::Set)]
     pub in_flight: Vec<String>,
-    /// The ledger of a group that stands alone: the nodes that may be disrupted now, each entered before anything is done to it. Where a
-    /// ClusterUpgrade stands above, it is kept there.
-    #[schemars(length(max = 400))]
+    /// The ledger of a group that stands alone: the nodes that may be disrupted now, each entered before anything is done to it; 50 at the
+    /// most, whatever maxConcurrent says. Where a ClusterUpgrade stands above, it is kept there.
+    #[schemars(length(max = 50))]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ::kube_core::ListMerge::Map(vec!["node".into()]))]
     pub slots: Vec<Slot>,

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use afloat_api::clusterupgrade::{Phase, Slot};
-use afloat_api::kubeadm::DesiredNodeState;
+use afloat_api::clusterupgrade::{MAX_SLOTS, Phase, Slot};
+use afloat_api::kubeadm::{DesiredNodeState, MAX_SLOTS_ALONE};
 use afloat_api::{ClusterUpgrade, ConditionType, GroupUpgradeStatus, NodeRole, Reason};
 use jiff::Timestamp;
 
@@ -42,7 +42,7 @@ pub fn decide(view: &View, group: Group<'_>, now: Timestamp) -> Decision {
     }
     let settings = match upgrade {
         Some(upgrade) => Settings::read(&upgrade.spec),
-        None => Settings::alone(group.version(), max_concurrent(group)),
+        None => Settings::alone(group.version(), max_concurrent(group).min(MAX_SLOTS_ALONE)),
     };
     let (Ok(settings), Ok(_)) = (settings, group.version().parse::<KubernetesVersion>()) else {
         return Decision::default();
@@ -135,6 +135,8 @@ impl<'a> Turn<'a> {
                 slots.push(standing.slot(self.now));
             }
         }
+        // Those of an undoing are found again.
+        slots.truncate(MAX_SLOTS_ALONE);
         slots
     }
 
@@ -397,7 +399,7 @@ impl<'a> Turn<'a> {
             upgraded,
             failed,
             ready,
-            in_flight: in_flight.into_iter().take(500).collect(),
+            in_flight: in_flight.into_iter().take(MAX_SLOTS).collect(),
             slots: ledger,
             conditions,
         };
