@@ -34,10 +34,25 @@ pub struct Site {
     versions: Vec<String>,
 }
 
-/// Pods that are not what they are to be yet, or that have not gone yet.
-fn unsettled(pods: &Value) -> Vec<String> {
-    let unsettled = list(pods).iter().filter(|pod| is_ending(pod) || !ready(pod));
-    unsettled.map(|pod| text(pod, "/metadata/name")).collect()
+/// Pods that are not what they are to be yet, or that have not gone yet; and whose keepers were not heard of since they were changed: their
+/// pods are ready while nobody has begun to replace them.
+fn unsettled(objects: &Value) -> Vec<String> {
+    let unsettled = list(objects).iter().filter(|object| match object["kind"].as_str() {
+        Some("DaemonSet") => !is_rolled_out(
+            object,
+            "/status/updatedNumberScheduled",
+            "/status/desiredNumberScheduled",
+        ),
+        Some("Deployment") => !is_rolled_out(object, "/status/updatedReplicas", "/spec/replicas"),
+        _ => is_ending(object) || !ready(object),
+    });
+    unsettled.map(|object| text(object, "/metadata/name")).collect()
+}
+
+/// Whether its controller has seen the newest of it, and all its pods are of that.
+fn is_rolled_out(keeper: &Value, updated: &str, wanted: &str) -> bool {
+    let number = |pointer| keeper.pointer(pointer).and_then(Value::as_i64).unwrap_or_default();
+    number("/status/observedGeneration") >= number("/metadata/generation") && number(updated) >= number(wanted)
 }
 
 /// A part that lacks is no part at its version, and one that ends is none at all.
@@ -277,11 +292,11 @@ impl Site {
         Ok(parts_not_at(&pods, release))
     }
 
-    /// Waits until everything in `kube-system` is ready, and what was replaced there is gone.
+    /// Waits until everything in `kube-system` is ready as it is wanted now, and what was replaced there is gone.
     pub fn settled(&self, within: Duration) -> Result<(), Error> {
         let begun = Instant::now();
         loop {
-            let pods = self.object(&["-n", "kube-system", "get", "pods"]);
+            let pods = self.object(&["-n", "kube-system", "get", "pods,daemonsets.apps,deployments.apps"]);
             let unready: Vec<String> = match &pods {
                 Ok(pods) => unsettled(pods),
                 Err(error) => vec![error.to_string()],
@@ -383,6 +398,26 @@ mod tests {
                 "no etcd runs"
             ]
         );
+    }
+
+    #[test]
+    fn what_was_changed_and_is_not_replaced_yet_is_waited_for() {
+        let keeper = |kind: &str, generation: i64, status: Value| {
+            json!({"items": [{"kind": kind, "metadata": {"name": "one", "generation": generation},
+                "spec": {"replicas": 2}, "status": status}]})
+        };
+        let set = |seen, updated| json!({"observedGeneration": seen, "desiredNumberScheduled": 3, "updatedNumberScheduled": updated});
+        let deployment = |seen, updated| json!({"observedGeneration": seen, "updatedReplicas": updated});
+        for (objects, settled) in [
+            (keeper("DaemonSet", 2, set(2, 3)), true),
+            (keeper("DaemonSet", 2, set(1, 3)), false),
+            (keeper("DaemonSet", 2, set(2, 2)), false),
+            (keeper("Deployment", 2, deployment(2, 2)), true),
+            (keeper("Deployment", 2, deployment(1, 2)), false),
+            (keeper("Deployment", 2, deployment(2, 1)), false),
+        ] {
+            assert_eq!(unsettled(&objects).is_empty(), settled, "{objects}");
+        }
     }
 
     #[test]
