@@ -298,6 +298,10 @@ impl Kubelet {
         }
         if self.renew_at.is_none_or(|at| at <= now) {
             requests.push(self.renewal(turn.view, &node, now));
+            // As upstream, which looks at all its pods again and again: a mirror may be refused, or be lost on its way.
+            if self.renew_at.is_some() {
+                requests.extend(self.missing_mirrors(turn.view, &node, now));
+            }
             // Renewals spread out by themselves: no two machines booted at the same instant.
             self.renew_at = Some(after(now, dice(turn.rng, turn.timings.lease_renewal)));
         }
@@ -329,6 +333,15 @@ impl Kubelet {
             LEASE_NAMESPACE,
             json!({ "metadata": metadata, "spec": spec }),
         )
+    }
+
+    fn missing_mirrors(&self, view: &View, node: &Node, now: Timestamp) -> Vec<Request> {
+        let pods = self.machine.static_pods.iter().enumerate();
+        let missing = pods.filter(|(_, pod)| {
+            let key = Key::new("kube-system", pod.name_on(&self.machine));
+            !view.pods.contains_key(&key)
+        });
+        missing.filter_map(|(index, _)| self.mirror(index, node, now)).collect()
     }
 
     fn mirror(&self, index: usize, node: &Node, now: Timestamp) -> Option<Request> {

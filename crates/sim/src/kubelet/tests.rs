@@ -66,6 +66,9 @@ fn a_kubelet_registers_once_brings_its_static_pods_and_renews_its_lease() {
             .iter()
             .all(|pod| pod["metadata"]["annotations"]["kubernetes.io/config.mirror"].is_string())
     );
+    for mirror in mirrors {
+        stage.put(Kind::Pod, mirror.clone());
+    }
     let lease = second.requests.iter().find(|r| r.resource.plural == "leases").unwrap();
     assert_eq!(lease.verb, Verb::Create);
     stage.put(Kind::Lease, lease.body.clone().unwrap());
@@ -216,6 +219,25 @@ fn a_report_that_was_overtaken_on_its_way_is_made_good() {
         (!status["containerStatuses"][0]["ready"].as_bool().unwrap()).into();
     stage.put(Kind::Pod, mirror);
     assert_eq!(told(&mut stage), Some(status));
+}
+
+#[test]
+fn a_mirror_that_was_lost_on_its_way_is_made_again() {
+    let mut stage = Stage::new(Kubelets::new([machine(true)], Site::new("v1.35.4", &[], 1.0)));
+    stage.put(Kind::Node, json!({ "metadata": { "name": "cp-1" } }));
+    let mirrors = |stage: &mut Stage<Kubelets>| {
+        let requests = stage.look(Kind::Node, "", "cp-1").requests;
+        let made = requests
+            .iter()
+            .filter(|request| request.verb == Verb::Create && request.resource.plural == "pods");
+        made.filter_map(|request| Some(request.body.as_ref()?["metadata"]["name"].as_str()?.to_owned()))
+            .collect::<Vec<_>>()
+    };
+    let first = mirrors(&mut stage);
+    assert!(first.contains(&"etcd-cp-1".to_owned()), "{first:?}");
+    assert_eq!(mirrors(&mut stage), [""; 0], "they are on their way");
+    stage.now = stage.now.checked_add(jiff::SignedDuration::from_mins(1)).unwrap();
+    assert_eq!(mirrors(&mut stage), first);
 }
 
 #[test]
