@@ -59,6 +59,9 @@ pub fn decide(view: &View, group: Group<'_>, now: Timestamp) -> Decision {
         decision: Decision::default(),
     };
     let slots = turn.slots();
+    if turn.upgrade.is_none() && slots::may_have_left(view, &slots) {
+        turn.see_nodes_since_ledger();
+    }
     turn.create_nodes();
     turn.let_go(&slots);
     turn.hear_wishes(&slots);
@@ -459,7 +462,7 @@ impl<'a> Turn<'a> {
         };
         let granted = granting.grant(slots);
         if granted.behind {
-            self.decision.again = Some(self.now + UNTIL_SEEN);
+            self.see_nodes_since_ledger();
         }
         if !granted.slots.is_empty() && self.view.lock.is_none() {
             let target = self.group().target();
@@ -471,6 +474,15 @@ impl<'a> Turn<'a> {
             });
         }
         granted
+    }
+
+    /// Looks again once nodes are seen as of when this group's own ledger was written.
+    fn see_nodes_since_ledger(&mut self) {
+        let ledger_as_of = self.group().target().revision;
+        self.decision.again = Some(self.now + UNTIL_SEEN);
+        if self.view.nodes_as_of < ledger_as_of {
+            self.decision.nodes_since = Some(ledger_as_of);
+        }
     }
 
     /// A kubelet must not be newer than an API server it may talk to; an upgrade of the whole cluster brings those first.

@@ -105,6 +105,30 @@ fn p21_the_slot_of_a_group_alone_stays_where_an_old_view_does_not_show_who_holds
     assert_eq!(ledger(&table, &group), ["cp-3"]);
 }
 
+/// A machine dies with its slot, and people delete its upgrade and its Node: that it has left is certain only from nodes seen since.
+#[test]
+fn a_group_alone_asks_which_nodes_there_are_where_a_slot_hangs_on_it() {
+    let (mut table, group) = control_planes_alone(3);
+    table.stage_all();
+    assert_eq!(ledger(&table, &group), ["cp-1"]);
+    let of_first = crate::objects::key_of(&table.node_upgrade("cp-1").metadata);
+    table.cluster.view.remove_node_upgrade(&of_first);
+    table.cluster.view.nodes.remove("cp-1");
+    table.cluster.view.nodes_as_of = crate::view::Revision(0);
+    let decision = table.decide(&Subject::ControlPlane(group.clone()));
+    assert!(
+        decision.nodes_since.is_some() && decision.again.is_some(),
+        "{decision:?}"
+    );
+    table.carry_out(&decision);
+    assert_eq!(ledger(&table, &group), ["cp-1"]);
+    table.cluster.view.nodes_as_of = crate::view::Revision(u64::MAX);
+    let decision = table.decide(&Subject::ControlPlane(group.clone()));
+    assert_eq!(decision.nodes_since, None);
+    table.carry_out(&decision);
+    assert!(!ledger(&table, &group).contains(&"cp-1".to_owned()));
+}
+
 #[test]
 fn p21_of_two_groups_alone_one_goes_after_the_other() {
     let (mut table, first) = control_planes_alone(3);
