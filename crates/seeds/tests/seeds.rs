@@ -138,6 +138,8 @@ const ONCE_BROKEN: &[(&str, u64)] = &[
     ("control-plane-removed", 158),
     // A group that stands alone lost a slot from its ledger to an old list of its nodes' upgrades.
     ("alone-control-plane", 1_001_348),
+    // A replica whose watches were silent let a pod go from a node that had been put back.
+    ("stuck-pdb-in-drain", 1658),
 ];
 
 /// Seeds go through the scenarios in turn.
