@@ -1,5 +1,6 @@
 //! The nodes of an upgrade, a row each: where the node is in the part of the upgrade it is in now.
 
+use afloat_api::clusterupgrade::Phase;
 use afloat_api::kubeadm::StepState;
 use afloat_api::{ClusterUpgrade, NodeKubeadmUpgrade, NodeState, labels};
 use afloat_core::KubernetesVersion;
@@ -84,6 +85,16 @@ fn current<'a>(view: &'a View, upgrade: &ClusterUpgrade, node: &Node) -> Option<
         })
 }
 
+/// Whether a node at the target may yet be taken: a bundle of its version may bring newer parts, until it is decided whom it does.
+fn may_be_taken(upgrade: &ClusterUpgrade) -> bool {
+    let phase = upgrade
+        .status
+        .as_ref()
+        .and_then(|status| status.phase)
+        .unwrap_or_default();
+    upgrade.spec.bundle.is_some() && phase <= Phase::Prepare
+}
+
 fn row(view: &View, upgrade: &ClusterUpgrade, node: &Node) -> NodeRow {
     let standing = current(view, upgrade, node);
     let version = node.kubelet_version.as_ref().map(ToString::to_string);
@@ -95,7 +106,7 @@ fn row(view: &View, upgrade: &ClusterUpgrade, node: &Node) -> NodeRow {
             NodeState::Pending
         }
         Some(standing) => standing.state(),
-        None if version == *target => NodeState::Succeeded,
+        None if version == *target && !may_be_taken(upgrade) => NodeState::Succeeded,
         None => NodeState::Pending,
     };
     let in_flight = standing.is_some_and(Standing::in_flight);

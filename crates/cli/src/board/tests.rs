@@ -1,7 +1,10 @@
 use super::text::{Layout, lines};
 use super::*;
-use afloat_api::NodeState;
+use afloat_api::clusterupgrade::Bundle;
+use afloat_api::{ClusterUpgradeSpec, NodeState};
+use afloat_core::view::{Node, NodeName};
 use jiff::SignedDuration;
+use std::sync::Arc;
 
 const PLAIN: Layout = Layout {
     wide: false,
@@ -167,4 +170,34 @@ fn an_upgrade_nobody_looks_at_asks_for_its_operator() {
     let said = lines(&board, PLAIN);
     assert_eq!(said[0], "Upgrade edge-1  to v1.36.3   Not begun   0 of 0");
     assert!(said[1].contains("afloat controller"), "{said:#?}");
+}
+
+#[test]
+fn p46_a_node_that_a_bundle_of_its_version_may_yet_take_is_not_done() {
+    let node = Node {
+        name: NodeName::from("cp-1"),
+        kubelet_version: Some("v1.36.3".parse().unwrap()),
+        ..Node::default()
+    };
+    let mut view = View::default();
+    view.nodes.insert(node.name.clone(), Arc::new(node));
+    let state = |bundle: bool, phase: Phase| {
+        let spec = ClusterUpgradeSpec {
+            kubernetes_version: "v1.36.3".to_owned(),
+            bundle: bundle.then(Bundle::default),
+            ..ClusterUpgradeSpec::default()
+        };
+        let mut upgrade = ClusterUpgrade::new("parts", spec);
+        upgrade.status.get_or_insert_default().phase = Some(phase);
+        rows::rows(&view, &upgrade)[0].state
+    };
+    for (bundle, phase, expected) in [
+        (false, Phase::Preflight, NodeState::Succeeded),
+        (true, Phase::Preflight, NodeState::Pending),
+        (true, Phase::Prepare, NodeState::Pending),
+        // By then who is taken has an object of its own.
+        (true, Phase::Workers, NodeState::Succeeded),
+    ] {
+        assert_eq!(state(bundle, phase), expected, "{bundle} {phase}");
+    }
 }
