@@ -122,21 +122,41 @@ pub enum Action {
         pod: Target,
     },
     /// Asks the eviction API. A refusal by a budget (429) is an answer, not an error: the turn goes on.
+    ///
+    /// Whoever lets a pod go looks at its node as it is at that moment, and refuses where it is another machine or not cordoned: a
+    /// replica whose watches are silent would empty a node that was put back long ago.
     Evict {
         pod: Target,
         grace_seconds: Option<i64>,
+        from: Place,
     },
     /// Deletes a pod past its budget; only where the person said so for this budget, and its expiry has not passed.
     DeletePastBudget {
         pod: Target,
         grace_seconds: Option<i64>,
         budget: Key,
+        from: Place,
     },
     /// Of an upgrade of Harvester.
     Hci(Box<HciAction>),
 }
 
+/// The machine that was decided on: its name may be another's by now.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Place {
+    pub node: NodeName,
+    pub uid: Uid,
+}
+
 impl Action {
+    /// The node that a pod is asked to leave.
+    pub fn empties(&self) -> Option<&Place> {
+        match self {
+            Self::Evict { from, .. } | Self::DeletePastBudget { from, .. } => Some(from),
+            _ => None,
+        }
+    }
+
     /// One word for logs, metrics and the simulator's trace.
     pub fn name(&self) -> &'static str {
         match self {

@@ -21,7 +21,7 @@ use tracing::Instrument as _;
 use crate::clients::Clients;
 use crate::clock::Clock;
 use crate::events::EventSink;
-use crate::execute::{Outcome, Refusal, execute};
+use crate::execute::{Outcome, Refusal, execute, look_before};
 use crate::gates::{self, GateStates};
 use crate::hci::{HciErrands, HciOptions, Releases};
 use crate::metrics::Metrics;
@@ -37,6 +37,8 @@ use crate::webhook::{Question, asked};
 
 /// Subjects that may have actions under way at once.
 const CONCURRENT: usize = 64;
+/// Pods of one node that are asked to leave at once.
+const LEAVE_AT_ONCE: usize = 10;
 /// The wait when nothing is due.
 const IDLE: Duration = Duration::from_mins(10);
 /// How often gates are judged while an upgrade with gates is under way.
@@ -494,8 +496,18 @@ impl Loop {
     }
 }
 
-/// Carries out actions in their order and stops at the first refusal, but for evictions: they do not build on each other, and one
-/// pod that cannot be evicted must not keep all those after it.
+async fn counted<'a>(
+    clients: &Clients,
+    metrics: &Metrics,
+    action: &'a Action,
+) -> (&'a Action, Result<Outcome, Refusal>) {
+    let result = execute(clients, metrics, action).await;
+    metrics.action(action.name(), result.is_err());
+    (action, result)
+}
+
+/// Carries out actions in their order and stops at the first refusal, but for pods that are asked to leave a node: they do not build on each
+/// other, so that several are asked at once, and one that may not go keeps none of those after it.
 async fn carry_out(
     clients: Clients,
     metrics: Metrics,
@@ -504,23 +516,34 @@ async fn carry_out(
     decision: Decision,
 ) -> Finished {
     let mut refusal = None;
-    for action in &decision.actions {
-        let eviction = matches!(action, Action::Evict { .. });
-        if refusal.is_some() && !eviction {
+    for actions in decision
+        .actions
+        .chunk_by(|one, next| one.empties().is_some() && one.empties() == next.empties())
+    {
+        let empties = actions.iter().all(|action| action.empties().is_some());
+        if refusal.is_some() && !empties {
             break;
         }
-        let result = execute(&clients, &metrics, action).await;
-        metrics.action(action.name(), result.is_err());
-        match result {
-            Ok(outcome) => {
-                log(action);
-                // Fails only when the loop is gone, and then nobody has to know.
-                let _sent = answers.send(outcome);
-            }
-            Err(refused) => {
-                refusal.get_or_insert(refused);
-                if !eviction {
-                    break;
+        if let Some(first) = actions.first().filter(|_| empties)
+            && let Err(refused) = look_before(&clients, &metrics, first).await
+        {
+            refusal.get_or_insert(refused);
+            continue;
+        }
+        let results: Vec<_> = actions
+            .iter()
+            .map(|action| counted(&clients, &metrics, action))
+            .collect();
+        let mut results = futures::stream::iter(results).buffered(LEAVE_AT_ONCE);
+        while let Some((action, result)) = results.next().await {
+            match result {
+                Ok(outcome) => {
+                    log(action);
+                    // Fails only when the loop is gone, and then nobody has to know.
+                    let _sent = answers.send(outcome);
+                }
+                Err(refused) => {
+                    refusal.get_or_insert(refused);
                 }
             }
         }

@@ -2,8 +2,9 @@
 
 use super::*;
 use afloat_apisim::{ApiServer, Options};
+use afloat_core::action::Place;
 use afloat_core::objects::target_of;
-use afloat_core::view::{Key, Target, Uid};
+use afloat_core::view::{Key, NodeName, Target, Uid};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Api;
@@ -31,30 +32,48 @@ async fn budget(client: &kube::Client, name: &str, app: &str) {
         .unwrap();
 }
 
+async fn node(client: &kube::Client, cordoned: bool) -> Target {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let node = json!({"metadata": {"name": "worker-1"}, "spec": {"unschedulable": cordoned}});
+    let node = serde_json::from_value(node).unwrap();
+    target_of(&nodes.create(&PostParams::default(), &node).await.unwrap().metadata)
+}
+
+fn evict(pod: &Target, node: &Target) -> Action {
+    Action::Evict {
+        pod: pod.clone(),
+        grace_seconds: None,
+        from: Place {
+            node: NodeName::from(&*node.key.name),
+            uid: node.uid.clone(),
+        },
+    }
+}
+
+async fn carried_out(client: kube::Client, actions: Vec<Action>) -> (Finished, mpsc::UnboundedReceiver<Outcome>) {
+    let decision = Decision {
+        actions,
+        ..Decision::default()
+    };
+    let (sender, answers) = mpsc::unbounded_channel();
+    let subject = Subject::Node(Key::new("afloat", "worker-1"));
+    let finished = carry_out(Clients::of(client), Metrics::default(), sender, subject, decision).await;
+    (finished, answers)
+}
+
 #[tokio::test]
 async fn a_pod_that_cannot_be_evicted_keeps_none_after_it_but_ends_the_turn() {
     let client = ApiServer::new(Options::default()).client();
     let (stuck, free) = (pod(&client, "stuck").await, pod(&client, "free").await);
     budget(&client, "one", "stuck").await;
     budget(&client, "two", "stuck").await;
-    let nodes: Api<Node> = Api::all(client.clone());
-    let node = serde_json::from_value(json!({"metadata": {"name": "worker-1"}})).unwrap();
-    let node = nodes.create(&PostParams::default(), &node).await.unwrap();
-    let evict = |pod: &Target| Action::Evict {
-        pod: pod.clone(),
-        grace_seconds: None,
-    };
+    let node = node(&client, true).await;
     let cordon = Action::Cordon {
-        node: target_of(&node.metadata),
+        node: node.clone(),
         by: Uid::from("u"),
     };
-    let decision = Decision {
-        actions: vec![evict(&stuck), evict(&free), cordon],
-        ..Decision::default()
-    };
-    let (sender, mut answers) = mpsc::unbounded_channel();
-    let subject = Subject::Node(Key::new("afloat", "worker-1"));
-    let finished = carry_out(Clients::of(client), Metrics::default(), sender, subject, decision).await;
+    let actions = vec![evict(&stuck, &node), evict(&free, &node), cordon];
+    let (finished, mut answers) = carried_out(client, actions).await;
     let refusal = finished.refusal.unwrap();
     assert_eq!((refusal.action, &*refusal.object.name), ("evict", "stuck"), "{refusal}");
     assert!(matches!(answers.recv().await, Some(Outcome::Evicting { pod, .. }) if pod == free));
@@ -62,4 +81,30 @@ async fn a_pod_that_cannot_be_evicted_keeps_none_after_it_but_ends_the_turn() {
         answers.recv().await.is_none(),
         "nothing but evictions comes after a refusal"
     );
+}
+
+#[tokio::test]
+async fn nobody_is_asked_to_leave_a_node_that_was_put_back_or_is_another_machine() {
+    let decided_on = |node: &Target| Target {
+        uid: Uid::from("the one before"),
+        ..node.clone()
+    };
+    for (cordoned, another, why) in [
+        (false, false, "worker-1 is not cordoned any more"),
+        (true, true, "worker-1 is another machine by now"),
+    ] {
+        let client = ApiServer::new(Options::default()).client();
+        let there = node(&client, cordoned).await;
+        let pods = [pod(&client, "one").await, pod(&client, "two").await];
+        let meant = if another { decided_on(&there) } else { there };
+        let actions = pods.iter().map(|pod| evict(pod, &meant)).collect();
+        let (finished, mut answers) = carried_out(client.clone(), actions).await;
+        let refusal = finished.refusal.unwrap().to_string();
+        assert!(refusal.contains(why), "{refusal}");
+        assert!(answers.recv().await.is_none());
+        let api: Api<Pod> = Api::default_namespaced(client);
+        for name in ["one", "two"] {
+            assert_eq!(api.get(name).await.unwrap().metadata.deletion_timestamp, None);
+        }
+    }
 }

@@ -9,7 +9,7 @@ use afloat_api::{ConditionType, ObjectRef, Reason};
 use jiff::{SignedDuration, Timestamp};
 
 use super::turn::{Turn, WAIT_MESSAGE, later, pod_ref, short};
-use crate::action::Action;
+use crate::action::{Action, Place};
 use crate::settings::Drain;
 use crate::view::{Ending, Key, Node, Pod, PodBudget, PodPhase, View};
 
@@ -153,7 +153,7 @@ pub(super) fn look(turn: &Turn<'_>, node: &Node) -> Look {
             }
             continue;
         }
-        match fate(turn.view, pod, options, &mut left, turn.now) {
+        match fate(turn.view, (pod, node), options, &mut left, turn.now) {
             Ok(action) => look.go.push(action),
             Err(block) => look.blocks.push(*block),
         }
@@ -173,7 +173,7 @@ pub(crate) fn no_headroom(view: &View, node: &Node, options: &Drain, now: Timest
     for pod in view.pods_on(&node.name).filter(|pod| has_to_leave(pod)) {
         let fate = match pod.ending {
             Some(_) => None,
-            None => fate(view, pod, options, &mut left, now).err(),
+            None => fate(view, (pod, node), options, &mut left, now).err(),
         };
         match fate {
             Some(block) if block.reason == Reason::WaitingForPodDisruptionBudget => {
@@ -233,14 +233,19 @@ fn late(pod: &Pod, ending: Ending, node: &Node, now: Timestamp) -> Result<Timest
 
 fn fate(
     view: &View,
-    pod: &Arc<Pod>,
+    (pod, node): (&Arc<Pod>, &Node),
     options: &Drain,
     left: &mut BTreeMap<Key, i64>,
     now: Timestamp,
 ) -> Result<Action, Box<Block>> {
+    let from = || Place {
+        node: node.name.clone(),
+        uid: node.uid.clone(),
+    };
     let evict = Action::Evict {
         pod: pod.target(),
         grace_seconds: options.grace_seconds,
+        from: from(),
     };
     if pod.phase.finished() {
         return Ok(evict);
@@ -275,6 +280,7 @@ fn fate(
         pod: pod.target(),
         grace_seconds: options.grace_seconds,
         budget: budget.key.clone(),
+        from: from(),
     };
     let overridden = |budget: &&Arc<PodBudget>| overridden(options, &budget.key, now);
     match budgets.as_slice() {

@@ -11,7 +11,7 @@ use afloat_api::{ClusterUpgrade, ControlPlaneKubeadmUpgrade, NodeKubeadmUpgrade,
 use afloat_core::action::{Action, Task, TaskPod};
 use afloat_core::hci::action::HciAction;
 use afloat_core::lifecycle::has_to_leave;
-use afloat_core::view::{Key, Target};
+use afloat_core::view::{Key, NodeName, Target, Uid};
 use kube::core::{DynamicObject, Status};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -97,6 +97,22 @@ pub async fn execute(clients: &Clients, metrics: &Metrics, action: &Action) -> R
     })
 }
 
+/// Looks at the node that pods are asked to leave, once for all of them that one turn asks: it is still the machine that was decided on, and still cordoned.
+pub async fn look_before(clients: &Clients, metrics: &Metrics, action: &Action) -> Result<(), Refusal> {
+    let Some(place) = action.empties() else { return Ok(()) };
+    let executor = Executor {
+        clients,
+        metrics,
+        action,
+    };
+    let seen = executor.see_that_it_is_cordoned(&place.node, &place.uid).await;
+    seen.map_err(|cause| Refusal {
+        action: action.name(),
+        object: Key::new("", place.node.as_str()),
+        cause,
+    })
+}
+
 struct Executor<'a> {
     clients: &'a Clients,
     metrics: &'a Metrics,
@@ -133,7 +149,7 @@ impl Executor<'_> {
             Action::ReleaseLock { lock: target }
             | Action::DeletePod { pod: target }
             | Action::DeletePastBudget { pod: target, .. } => self.delete(&request, target).await,
-            Action::Evict { pod, grace_seconds } => self.evict(&request, pod, *grace_seconds).await,
+            Action::Evict { pod, grace_seconds, .. } => self.evict(&request, pod, *grace_seconds).await,
             Action::CreatePod(task) if task.task != Task::Stage => {
                 self.see_that_it_is_ready(task).await?;
                 self.create(&request).await
@@ -204,19 +220,25 @@ impl Executor<'_> {
     /// What is done to a node is done to the pods on it: it is still the machine that was decided on, no pod can come to it, and
     /// none is left that the decision had not seen.
     async fn see_that_it_is_ready(&self, task: &TaskPod) -> Result<(), Cause> {
-        let node = task.node.as_str();
-        let body = self.send(&request::get(Kind::Node, Key::new("", node))).await?;
+        self.see_that_it_is_cordoned(&task.node, &task.node_uid).await?;
+        if task.emptied {
+            self.see_that_it_is_empty(task.node.as_str()).await?;
+        }
+        Ok(())
+    }
+
+    async fn see_that_it_is_cordoned(&self, node: &NodeName, uid: &Uid) -> Result<(), Cause> {
+        let body = self
+            .send(&request::get(Kind::Node, Key::new("", node.as_str())))
+            .await?;
         let there = object(Kind::Node, &body)?.map_err(|problem| Cause::NoAnswer(problem.to_string()))?;
         if let Object::Node(there) = there {
-            if there.uid != task.node_uid {
+            if there.uid != *uid {
                 return Err(Cause::Conflict(format!("node {node} is another machine by now")));
             }
             if !there.unschedulable {
                 return Err(Cause::Conflict(format!("node {node} is not cordoned any more")));
             }
-        }
-        if task.emptied {
-            self.see_that_it_is_empty(node).await?;
         }
         Ok(())
     }

@@ -344,7 +344,7 @@ pub fn of(action: &Action, bundle_key: Option<&str>) -> Result<Request, serde_js
         Action::ClearWish { node } => annotate(node, &json!({ annotations::WISH: null })),
         Action::CreatePod(pod) => create(Kind::Pod, pod.key.clone(), render::task_pod(pod, bundle_key)),
         Action::DeletePod { pod } => delete(Kind::Pod, pod, None),
-        Action::Evict { pod, grace_seconds } => evict(pod, *grace_seconds),
+        Action::Evict { pod, grace_seconds, .. } => evict(pod, *grace_seconds),
         Action::DeletePastBudget { pod, grace_seconds, .. } => delete(Kind::Pod, pod, *grace_seconds),
         Action::Hci(action) => hci::of(action),
     })

@@ -17,7 +17,7 @@ use afloat_api::{
     NodeKubeadmUpgradeStatus, NodeState, ObjectRef, Reason, StepContainer, WorkersKubeadmUpgrade, annotations, labels,
     names,
 };
-use afloat_core::action::{Action, Task, TaskPod};
+use afloat_core::action::{Action, Place, Task, TaskPod};
 use afloat_core::view::{Key, NodeName, Revision, Target, Uid};
 use afloat_operator::execute::{Cause, Outcome, Refusal, execute};
 use afloat_operator::metrics::Metrics;
@@ -411,6 +411,14 @@ async fn a_node_is_paused_only_for_an_upgrade_that_goes_on() {
     ));
 }
 
+/// Where a pod is asked to leave from is looked at before a whole batch of them, not here.
+fn somewhere() -> Place {
+    Place {
+        node: NodeName::from("worker-1"),
+        uid: Uid::from("u"),
+    }
+}
+
 #[tokio::test]
 async fn a_budget_refuses_an_eviction_and_that_is_an_answer() {
     let cluster = Cluster::new().await;
@@ -434,6 +442,7 @@ async fn a_budget_refuses_an_eviction_and_that_is_an_answer() {
     let evict = |pod: Target| Action::Evict {
         pod,
         grace_seconds: Some(5),
+        from: somewhere(),
     };
     allow(0).await;
     let said = run(&cluster, &evict(target(&pod))).await.unwrap();
@@ -469,6 +478,7 @@ async fn a_pod_is_deleted_past_its_budget_with_its_grace() {
         pod,
         grace_seconds: Some(7),
         budget: Key::new("shop", "web"),
+        from: somewhere(),
     };
     let refusal = run(&cluster, &action(other(&target(&pod)))).await.unwrap_err();
     assert!(matches!(refusal.cause, Cause::Conflict(_)), "{refusal}");

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use afloat_api::{
     ClusterUpgrade, ControlPlaneKubeadmUpgrade, NodeKubeadmUpgrade, WorkersKubeadmUpgrade, annotations, labels, names,
 };
-use afloat_core::action::{Action, Task, TaskPod};
+use afloat_core::action::{Action, Place, Task, TaskPod};
 use afloat_core::view::{
     Key, Lock, Node, NodeName, Owner, Pod, PodPhase, PodShape, Revision, Target, TaskReport, Toleration,
 };
@@ -99,23 +99,54 @@ impl Executor<'_> {
             | Action::UnpauseNode { .. }
             | Action::ClearWish { .. } => self.node_action(&action),
             Action::DeletePod { pod } => self.delete(verb, &pod, None),
-            Action::Evict { pod, grace_seconds } if self.bug == Some(Bug::EvictPastBudget) => {
-                self.delete(verb, &pod, grace_seconds)
+            Action::Evict { .. } | Action::DeletePastBudget { .. } => self.let_go(&action),
+            // Nobody makes an Upgrade of Harvester in this world.
+            Action::Hci(_) => Err(Refused::NotFound),
+        }
+    }
+
+    fn let_go(&mut self, action: &Action) -> Result<Answer, Refused> {
+        let verb = action.name();
+        match action {
+            Action::Evict { pod, grace_seconds, .. } if self.bug == Some(Bug::EvictPastBudget) => {
+                self.delete(verb, pod, *grace_seconds)
             }
-            Action::Evict { pod, grace_seconds } => {
+            Action::Evict {
+                pod,
+                grace_seconds,
+                from,
+            } => {
+                self.see_that_it_is_cordoned(from)?;
                 let meant = Meant {
                     revision: None,
-                    ..self.meant(&pod)
+                    ..self.meant(pod)
                 };
-                match self.store.evict(self.writer, &meant, grace(grace_seconds)) {
+                match self.store.evict(self.writer, &meant, grace(*grace_seconds)) {
                     // It is gone, or counted: an answer, not an error.
                     Ok(()) | Err(Refused::NotFound | Refused::TooManyRequests) => Ok(Answer::Nothing),
                     Err(refused) => Err(refused),
                 }
             }
-            Action::DeletePastBudget { pod, grace_seconds, .. } => self.delete(verb, &pod, grace_seconds),
-            // Nobody makes an Upgrade of Harvester in this world.
-            Action::Hci(_) => Err(Refused::NotFound),
+            Action::DeletePastBudget {
+                pod,
+                grace_seconds,
+                from,
+                ..
+            } => {
+                self.see_that_it_is_cordoned(from)?;
+                self.delete(verb, pod, *grace_seconds)
+            }
+            _ => Err(Refused::Invalid),
+        }
+    }
+
+    /// Looked at as it is: the view may be of long ago.
+    fn see_that_it_is_cordoned(&self, from: &Place) -> Result<(), Refused> {
+        let node = self.store.nodes.get(&from.node).ok_or(Refused::NotFound)?;
+        if node.uid == from.uid && node.unschedulable {
+            Ok(())
+        } else {
+            Err(Refused::Conflict)
         }
     }
 

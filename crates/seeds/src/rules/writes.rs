@@ -70,7 +70,7 @@ impl Rules {
         }
     }
 
-    /// Rule 8: a pod that serves goes only by the leave of its budget.
+    /// Rules 5 and 8: a pod goes only from a node that is out of service, and one that serves only by the leave of its budget.
     pub(super) fn pod_written(&mut self, store: &Store, written: &Written) {
         if !matches!(written.writer, Writer::Operator(_)) {
             return;
@@ -89,6 +89,14 @@ impl Rules {
         self.judge(8);
         if before.static_part.is_some() || daemon(before) {
             self.breaks(8, format!("{} is evicted although it comes back at once", before.key));
+            return;
+        }
+        let node = before.node.as_ref().and_then(|node| store.nodes.get(node));
+        if let Some(node) = node.filter(|node| !node.unschedulable) {
+            self.breaks(
+                5,
+                format!("{} is asked to leave {}, which is not cordoned", before.key, node.name),
+            );
             return;
         }
         if before.phase != PodPhase::Running || !before.ready {
