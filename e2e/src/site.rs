@@ -112,6 +112,11 @@ impl Site {
         self.push_bundle().map(drop)
     }
 
+    /// Another bundle, of any parts, under a tag of its own. Answers with its image.
+    pub fn publish_as(&self, release: Release, tag: &str) -> Result<String, Error> {
+        self.push(&[release], tag)
+    }
+
     /// Makes the key of this site's bundles and tells the operator of it; makes and pushes the first bundle. Answers with its image.
     fn publish(&self) -> Result<String, Error> {
         let folder = self.bundle_folder();
@@ -129,14 +134,18 @@ impl Site {
 
     /// Makes the bundle, checks it and pushes it. Answers with the image.
     fn push_bundle(&self) -> Result<String, Error> {
+        let releases = self.versions.iter().map(|version| Release::of(version));
+        self.push(&releases.collect::<Result<Vec<_>, _>>()?, &self.to)
+    }
+
+    fn push(&self, releases: &[Release], tag: &str) -> Result<String, Error> {
         let folder = self.bundle_folder();
         let parts = folder.join("parts");
-        let releases = self.versions.iter().map(|version| Release::of(version));
-        write_parts(&releases.collect::<Result<Vec<_>, _>>()?, &parts, &Progress::new(true))?;
+        write_parts(releases, &parts, &Progress::new(true))?;
         let text = |path: &Path| path.display().to_string();
         let (layout, key) = (text(&folder.join("layout")), text(&folder.join("release")));
         let (private, public) = (format!("{key}.key"), format!("{key}.pub"));
-        let image = format!("{}/afloat/bundle:{}", self.lab.registry(), self.to);
+        let image = format!("{}/afloat/bundle:{tag}", self.lab.registry());
         let (from, afloat) = (text(&parts), text(&self.afloat));
         let create = [
             "bundle", "create", "-d", &layout, "--from", &from, "--afloat", &afloat, "--key", &private,

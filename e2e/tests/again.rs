@@ -1,11 +1,12 @@
-//! Upgrade after upgrade of the same machines: a minor, then a patch release; and machines that join later.
+//! Upgrade after upgrade of the same machines: a minor, then a patch release; machines that join later; and newer parts of the version that is
+//! there.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by failing")]
 
 use std::time::Duration;
 
 use afloat_e2e::Site;
-use afloat_lab::Spec;
+use afloat_lab::{Release, Spec};
 use serde_json::json;
 
 const FROM: &str = "v1.35.4";
@@ -61,4 +62,53 @@ fn p7_a_patch_release_follows_the_minor_and_machines_that_join_later_are_at_the_
     assert_eq!(site.version("w-3").unwrap(), FROM);
     upgrade(&site, "late");
     assert_eq!(site.version("w-3").unwrap(), PATCH);
+}
+
+#[test]
+fn p46_a_bundle_of_the_version_that_is_there_brings_newer_parts() {
+    let site = Site::up(&Spec::single("e2e-parts"), FROM).unwrap();
+    let bundle = Release::of(FROM).unwrap().with_parts_of(&Release::of(PATCH).unwrap());
+    let image = site.publish_as(bundle, "v1.35.4-2").unwrap();
+    let runtime = |site: &Site| {
+        let node = site.object(&["get", "node", "cp-1"]).unwrap();
+        node["status"]["nodeInfo"]["containerRuntimeVersion"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    let (before, kept) = (runtime(&site), site.digest("cp-1", "/usr/bin/kubelet").unwrap());
+    let tag = |part: &str| {
+        let tags = bundle.tags();
+        tags.into_iter().find(|(name, _)| *name == part).unwrap().1
+    };
+
+    let further = [
+        "--bundle",
+        &image,
+        "--etcd-version",
+        tag("etcd"),
+        "--core-dns-version",
+        tag("coredns"),
+        "--delete-emptydir-data",
+        "--evict-unmanaged",
+    ];
+    let followed = site.upgrade(&further, LONG, None, |_| Ok(())).unwrap();
+    println!(
+        "{}\nexit code {:?} after {:?}\n{}",
+        followed.said,
+        followed.exit_code,
+        followed.took,
+        site.account_to_table(&followed).unwrap()
+    );
+    assert_eq!(followed.exit_code, Some(0), "{}", site.diagnosis());
+    site.settled(SETTLED).unwrap();
+    assert_eq!(site.left_behind(FROM).unwrap(), Vec::<String>::new());
+    assert_eq!(site.parts_not_at(&bundle).unwrap(), Vec::<String>::new());
+    let wanted = bundle.containerd_version().unwrap();
+    let now = runtime(&site);
+    assert!(
+        now.ends_with(wanted.trim_start_matches('v')) && now != before,
+        "{before}, {now}"
+    );
+    assert_eq!(site.digest("cp-1", "/usr/bin/kubelet").unwrap(), kept);
 }

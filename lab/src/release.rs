@@ -109,6 +109,18 @@ impl Release {
         ]
     }
 
+    /// The same version of Kubernetes with runtime, etcd and CoreDNS of another release: what a later bundle of one version brings.
+    #[must_use]
+    pub fn with_parts_of(self, other: &Self) -> Self {
+        Self {
+            etcd: other.etcd,
+            coredns: other.coredns,
+            containerd: other.containerd,
+            runc: other.runc,
+            ..self
+        }
+    }
+
     /// Whether everything of it is in the cache.
     pub fn is_built(&self) -> bool {
         self.binaries().is_ok() && self.images().is_ok()

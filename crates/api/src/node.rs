@@ -55,8 +55,9 @@ pub struct NodePlan {
     pub method: Option<ControlPlaneMethod>,
     /// Addresses of the other control planes, to stand aside to.
     pub peers: Vec<String>,
-    /// Image tag of etcd, where this node has a member and it changes.
+    /// Image tags that kubeadm's configuration is to have, where a person named some.
     pub etcd_version: Option<String>,
+    pub core_dns_version: Option<String>,
     /// Seconds after which the host undoes its work if API server or kubelet have not come back.
     pub undo_after_seconds: u32,
     /// Public keys, of which one must have signed the bundle; without any, whatever the image brings is taken.
@@ -94,6 +95,9 @@ impl NodePlan {
         if let Some(tag) = &self.etcd_version {
             env.insert("AFLOAT_ETCD_VERSION", tag.clone());
         }
+        if let Some(tag) = &self.core_dns_version {
+            env.insert("AFLOAT_CORE_DNS_VERSION", tag.clone());
+        }
         if let Some(key) = &self.bundle_key {
             env.insert(BUNDLE_KEY, key.clone());
         }
@@ -128,6 +132,7 @@ impl NodePlan {
                 .transpose()?,
             peers: list("AFLOAT_PEERS"),
             etcd_version: lookup("AFLOAT_ETCD_VERSION").filter(|tag| !tag.is_empty()),
+            core_dns_version: lookup("AFLOAT_CORE_DNS_VERSION").filter(|tag| !tag.is_empty()),
             undo_after_seconds: read("AFLOAT_UNDO_AFTER_SECONDS", &must("AFLOAT_UNDO_AFTER_SECONDS")?)?,
             bundle_key: lookup(BUNDLE_KEY).filter(|key| !key.is_empty()),
         })
@@ -188,6 +193,7 @@ mod tests {
             method: Some(ControlPlaneMethod::Swift),
             peers: vec!["10.0.0.2".to_owned(), "10.0.0.3".to_owned()],
             etcd_version: Some("3.6.8-0".to_owned()),
+            core_dns_version: Some("v1.14.2".to_owned()),
             undo_after_seconds: 900,
             bundle_key: Some("MCowBQYDK2VwAyEA".to_owned()),
         };

@@ -89,6 +89,8 @@ pub enum Reason {
     InvalidSpec,
     /// A version would go down.
     Downgrade,
+    /// kubeadm's configuration names the tag of an image, which stays until another one is named.
+    ImagePinned,
     /// Versions would be further apart than Kubernetes supports.
     VersionSkew,
     /// The cluster, machine or node is not there, or is another one under the same name.

@@ -12,6 +12,12 @@ pub(crate) fn version() -> Rule {
     .message("write the whole version with its leading v, as in v1.36.3")
 }
 
+/// A tag as registries have them: it becomes a line of kubeadm's configuration.
+pub(crate) fn image_tag() -> Rule {
+    Rule::new("self.matches('^[A-Za-z0-9_][A-Za-z0-9_.-]*$')")
+        .message("write the tag of the image alone, as in 3.6.8-0")
+}
+
 /// A field that stays what it was.
 pub(crate) fn unchanged(message: &str) -> Rule {
     Rule::new("self == oldSelf").message(message)

@@ -10,7 +10,7 @@ use crate::problem::{Code, Problem};
 use crate::screen::{Screen, consent, interrupted};
 use crate::terminal;
 use afloat_api::clusterupgrade::{
-    Budget, DrainOption, Finding, NodeUpgradeMode, NodeUpgradeOption, NodeUpgradeStrategy, Phase,
+    Budget, Bundle, DrainOption, Finding, NodeUpgradeMode, NodeUpgradeOption, NodeUpgradeStrategy, Phase,
 };
 use afloat_api::{ClusterUpgrade, ClusterUpgradeSpec, Reason};
 use afloat_core::KubernetesVersion;
@@ -208,6 +208,15 @@ fn with_what_was_said(upgrade: &ClusterUpgrade, asked: &ClusterUpgradeSpec) -> C
         accept.extend(missing.cloned().collect::<Vec<_>>());
     }
     ClusterUpgradeSpec {
+        bundle: now
+            .bundle
+            .or_else(|| before.bundle.clone().filter(|_| said("f:bundle"))),
+        etcd_version: now
+            .etcd_version
+            .or_else(|| before.etcd_version.clone().filter(|_| said("f:etcdVersion"))),
+        core_dns_version: now
+            .core_dns_version
+            .or_else(|| before.core_dns_version.clone().filter(|_| said("f:coreDNSVersion"))),
         node_upgrade_option: now.node_upgrade_option.or_else(|| {
             before
                 .node_upgrade_option
@@ -245,6 +254,9 @@ fn spec(arguments: &Upgrade) -> ClusterUpgradeSpec {
     };
     ClusterUpgradeSpec {
         kubernetes_version: arguments.to.to_string(),
+        bundle: arguments.bundle.clone().map(|image| Bundle { image, digest: None }),
+        etcd_version: arguments.etcd_version.clone(),
+        core_dns_version: arguments.core_dns_version.clone(),
         node_upgrade_option: manual.then(|| NodeUpgradeOption {
             strategy: Some(NodeUpgradeStrategy {
                 mode: Some(NodeUpgradeMode::Manual),

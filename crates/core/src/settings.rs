@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use afloat_api::clusterupgrade::{
-    BudgetOverride, ControlPlaneMethod, ImagePreloadType, NodeUpgradeMode, OnDrainTimeout, ProceedAfter, Window,
+    BudgetOverride, Bundle, ControlPlaneMethod, ImagePreloadType, NodeUpgradeMode, OnDrainTimeout, ProceedAfter, Window,
 };
 use afloat_api::{ClusterUpgrade, ClusterUpgradeSpec, NodeKubeadmUpgrade};
 use jiff::SignedDuration;
@@ -25,6 +25,9 @@ pub struct Settings {
     pub to: KubernetesVersion,
     /// Image of the bundle, where the person named one.
     pub bundle_image: Option<Arc<str>>,
+    /// Tags of etcd and CoreDNS, where the person named some.
+    pub etcd_version: Option<Arc<str>>,
+    pub core_dns_version: Option<Arc<str>>,
     pub method: Option<ControlPlaneMethod>,
     pub proceed_after_first: bool,
     pub pause: PausePolicy,
@@ -135,7 +138,9 @@ impl Settings {
         let budget = spec.budget.clone().unwrap_or_default();
         Ok(Self {
             to,
-            bundle_image: spec.bundle.as_ref().map(|bundle| Arc::from(bundle.image.as_str())),
+            bundle_image: spec.bundle.as_ref().map(|bundle| image_of(bundle).into()),
+            etcd_version: spec.etcd_version.as_deref().map(Arc::from),
+            core_dns_version: spec.core_dns_version.as_deref().map(Arc::from),
             method: spec.control_plane.as_ref().and_then(|option| option.method),
             proceed_after_first: spec.control_plane.as_ref().and_then(|option| option.proceed_after)
                 == Some(ProceedAfter::FirstNode),
@@ -170,6 +175,14 @@ impl Settings {
         let mut settings = Self::read(&spec)?;
         settings.max_unavailable = Share::Count(max_concurrent);
         Ok(settings)
+    }
+}
+
+/// The reference that nodes get: with the digest no registry can give them another image.
+fn image_of(bundle: &Bundle) -> String {
+    match &bundle.digest {
+        Some(digest) if !bundle.image.contains('@') => format!("{}@{digest}", bundle.image),
+        _ => bundle.image.clone(),
     }
 }
 

@@ -42,6 +42,8 @@ pub enum Instruction {
     RestartRuntime,
     FetchConfig,
     KeepCluster,
+    /// Writes the tags that a person named for etcd and CoreDNS into kubeadm's configuration.
+    NameImages,
     /// Renders manifests by the kubeadm that is in place.
     Render(Rendering),
     ChooseMethod,
@@ -191,6 +193,7 @@ impl Instruction {
             Self::RestartRuntime => "restarts containerd".to_owned(),
             Self::FetchConfig => "reads the cluster's configuration".to_owned(),
             Self::KeepCluster => "keeps the cluster's configuration and add-ons".to_owned(),
+            Self::NameImages => config::NAMES_IMAGES.to_owned(),
             Self::Render(Rendering::Present) => "renders the manifests as they should be now".to_owned(),
             Self::Render(Rendering::Etcd) => "renders etcd's new manifest".to_owned(),
             Self::Render(Rendering::ControlPlane) => "renders the new manifests".to_owned(),
@@ -234,6 +237,7 @@ impl Instruction {
             Self::RestartRuntime => c.order(paths::CONTAINERD_UNIT, UnitOrder::Restart),
             Self::FetchConfig => config::fetch(c),
             Self::KeepCluster => cluster::keep(c),
+            Self::NameImages => config::name_images(c),
             Self::Render(rendering) => config::render(c, *rendering),
             Self::ChooseMethod => kubeadm::choose(c),
             Self::PlaceKubeadm { version } => c.place(&bundle::kubernetes(version, "kubeadm"), paths::KUBEADM),

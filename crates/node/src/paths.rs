@@ -22,6 +22,8 @@ pub const BUNDLE: &str = "/var/lib/afloat/bundle";
 pub const BROUGHT: &str = "/bundle";
 /// Where kubeadm renders manifests to.
 pub const RENDER: &str = "/var/lib/afloat/render";
+/// What kubeadm's configuration is patched with.
+pub const NAMED_IMAGES: &str = "/var/lib/afloat/render/named-images.json";
 /// Held by whoever carries on: the engine of the host, or a step container before there is one.
 pub const LOCK: &str = "/var/lib/afloat/lock";
 /// What the time of the journal goes by since the machine was started; gone when it is started again.

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use afloat_api::kubeadm::configuration::{TaggedPart, image_tag, with_image_tag};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -34,6 +35,13 @@ pub struct Shared(Arc<Mutex<SharedState>>);
 pub struct SharedState {
     /// `kubernetesVersion` of the ConfigMap `kubeadm-config`.
     pub kubernetes_version: String,
+    /// `clusterName` there, which is a person's.
+    pub cluster_name: String,
+    /// The image tags that it names for etcd and CoreDNS.
+    pub etcd_tag: Option<String>,
+    pub core_dns_tag: Option<String>,
+    /// How often it was written.
+    revision: u64,
     /// The version whose kubeadm wrote the ConfigMap `kubelet-config`.
     pub kubelet_config_version: String,
     /// Whether the cluster's address answers: some API server behind it does.
@@ -54,6 +62,21 @@ impl SharedState {
         self.set_add_ons(version);
     }
 
+    /// A person writes it.
+    pub fn write_config(&mut self, cluster_name: &str) {
+        cluster_name.clone_into(&mut self.cluster_name);
+        self.revision += 1;
+    }
+
+    /// What a configuration says of images, and who.
+    fn take_tags(&mut self, config: &str) {
+        let tag = |part| image_tag(config, part).map(str::to_owned);
+        (self.etcd_tag, self.core_dns_tag) = (tag(TaggedPart::Etcd), tag(TaggedPart::CoreDns));
+        let name = config.lines().find_map(|line| line.strip_prefix("clusterName: "));
+        name.unwrap_or_default().clone_into(&mut self.cluster_name);
+        self.revision += 1;
+    }
+
     pub fn set_add_ons(&mut self, version: &str) {
         let names = ADD_ONS.map(|(kind, name)| format!("{}/{name}", kind.to_lowercase()));
         self.add_ons = names.into_iter().map(|name| (name, version.to_owned())).collect();
@@ -64,6 +87,10 @@ impl Shared {
     pub fn new(version: &str) -> Self {
         let mut state = SharedState {
             kubernetes_version: String::new(),
+            cluster_name: "sim".to_owned(),
+            etcd_tag: None,
+            core_dns_tag: None,
+            revision: 7,
             kubelet_config_version: String::new(),
             api_reachable: true,
             add_ons: BTreeMap::new(),
@@ -94,6 +121,7 @@ impl SimHost {
         }
         version.clone_into(&mut shared.kubernetes_version);
         version.clone_into(&mut shared.kubelet_config_version);
+        shared.revision += 1;
     }
 
     /// The last thing that kubeadm does on a control plane, where no other is behind.
@@ -113,6 +141,30 @@ impl SimHost {
     pub(super) fn get_config(&self) -> Said {
         self.reaches_api()?;
         Ok(config(&self.shared.get()))
+    }
+
+    /// `kubectl get configmap kubeadm-config --output json`
+    pub(super) fn get_config_object(&self) -> Said {
+        self.reaches_api()?;
+        let object = object(&self.shared.get(), "configmap/kubeadm-config");
+        object
+            .map(|object| object.to_string())
+            .ok_or_else(|| "not found".to_owned())
+    }
+
+    /// `kubectl patch configmap kubeadm-config --type=merge --field-manager=kubeadm --patch-file FILE`
+    pub(super) fn patch_config(&self, file: &str) -> Said {
+        self.reaches_api()?;
+        let text = self.disk.text(file).ok_or("the path does not exist")?;
+        let patch: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let text = |pointer: &str| patch.pointer(pointer).and_then(Value::as_str);
+        let mut shared = self.shared.get();
+        if text("/metadata/resourceVersion").is_some_and(|revision| revision != shared.revision.to_string()) {
+            return Err("the object has been modified; please apply your changes to the latest version".to_owned());
+        }
+        shared.take_tags(text("/data/ClusterConfiguration").ok_or("no ClusterConfiguration")?);
+        shared.written.insert("configmap/kubeadm-config".to_owned(), self.now);
+        Ok(String::new())
     }
 
     /// `kubectl get TYPE/NAME … --ignore-not-found --show-managed-fields --output json`
@@ -157,7 +209,10 @@ impl SimHost {
             let version = text("/data/version").and_then(|text| text.split_whitespace().last());
             let version = version.ok_or("no version")?.to_owned();
             match name.as_str() {
-                "configmap/kubeadm-config" => shared.kubernetes_version = version,
+                "configmap/kubeadm-config" => {
+                    shared.kubernetes_version = version;
+                    shared.take_tags(text("/data/ClusterConfiguration").unwrap_or_default());
+                }
                 "configmap/kubelet-config" => shared.kubelet_config_version = version,
                 _ => {
                     let place = shared.add_ons.get_mut(&name).ok_or("there is no such object")?;
@@ -170,7 +225,19 @@ impl SimHost {
 }
 
 fn config(shared: &SharedState) -> String {
-    format!("clusterName: sim\nkubernetesVersion: {}\n", shared.kubernetes_version)
+    let version = &shared.kubernetes_version;
+    let name = &shared.cluster_name;
+    let mut config = format!(
+        "clusterName: {name}\ndns: {{}}\netcd:\n  local:\n    dataDir: /var/lib/etcd\nkubernetesVersion: {version}\n"
+    );
+    for (part, tag) in [
+        (TaggedPart::Etcd, &shared.etcd_tag),
+        (TaggedPart::CoreDns, &shared.core_dns_tag),
+    ] {
+        let named = tag.as_ref().and_then(|tag| with_image_tag(&config, part, tag));
+        config = named.unwrap_or(config);
+    }
+    config
 }
 
 fn object(shared: &SharedState, name: &str) -> Option<Value> {
@@ -185,6 +252,12 @@ fn object(shared: &SharedState, name: &str) -> Option<Value> {
     let written = shared.written.get(name).copied().unwrap_or(Timestamp::UNIX_EPOCH);
     let (_, own) = name.split_once('/')?;
     let managers = json!([{"manager": "kubeadm", "operation": "Update", "time": written}]);
-    let metadata = json!({"name": own, "namespace": "kube-system", "resourceVersion": "7", "managedFields": managers});
-    Some(json!({"apiVersion": "v1", "kind": kind, "metadata": metadata, "data": {"version": version}}))
+    let revision = shared.revision.to_string();
+    let metadata =
+        json!({"name": own, "namespace": "kube-system", "resourceVersion": revision, "managedFields": managers});
+    let mut data = json!({"version": version});
+    if name == "configmap/kubeadm-config" {
+        data["ClusterConfiguration"] = json!(config(shared));
+    }
+    Some(json!({"apiVersion": "v1", "kind": kind, "metadata": metadata, "data": data}))
 }

@@ -1,13 +1,14 @@
 //! The programs of a simulated machine: kubeadm with the refusals and effects of the real one, and the little of kubectl, kubelet and
 //! ctr that steps call. What kubeadm writes is not synced, as the real one does not either.
 
+use afloat_api::kubeadm::configuration::{TaggedPart, image_tag};
 use afloat_node::flags::{migrate, minor, numbers};
 use afloat_node::host::{Command, Job};
 use afloat_node::paths;
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::layout::{CERTIFICATES, manifest};
+use super::layout::{CERTIFICATES, manifest_with};
 use super::{SimHost, seconds};
 
 /// A job that was started.
@@ -127,7 +128,23 @@ impl SimHost {
                 "Kubernetes {}",
                 self.version_of(paths::KUBELET).unwrap_or_default()
             )),
+            ("kubectl", [_, _, _, _, "get", "configmap", "kubeadm-config", _, "json"]) => self.get_config_object(),
             ("kubectl", [_, _, _, _, "get", "configmap", "kubeadm-config", ..]) => self.get_config(),
+            (
+                "kubectl",
+                [
+                    _,
+                    _,
+                    _,
+                    _,
+                    "patch",
+                    "configmap",
+                    "kubeadm-config",
+                    ..,
+                    "--patch-file",
+                    file,
+                ],
+            ) => self.patch_config(file),
             (
                 "kubectl",
                 [
@@ -225,11 +242,12 @@ impl SimHost {
         let text = self.disk.text(config).ok_or("unable to read the config file")?;
         let version = text.lines().find_map(|line| line.strip_prefix("kubernetesVersion: "));
         let version = version.ok_or("no kubernetesVersion")?.to_owned();
+        let etcd = image_tag(text, TaggedPart::Etcd).map(str::to_owned);
         if minor(&version) > minor(&own) {
             return Err(format!("kubeadm {own} cannot render {version}"));
         }
         for part in parts {
-            let text = manifest(part, &version, &self.machine.address);
+            let text = manifest_with(part, &version, &self.machine.address, etcd.as_deref());
             let path = format!("{folder}/{part}.yaml");
             self.disk.write_unsynced(&path, text.as_bytes(), 0o600);
         }
@@ -263,9 +281,13 @@ impl SimHost {
         let mut before = Vec::new();
         if self.machine.is_control_plane() {
             let with_etcd = !args.contains(&"--etcd-upgrade=false");
+            let etcd = self.shared.get().etcd_tag.clone();
             for part in paths::PARTS.into_iter().filter(|part| with_etcd || *part != "etcd") {
                 let path = paths::manifest(part);
-                let (Some(old), new) = (self.disk.text(&path), manifest(part, own, &self.machine.address)) else {
+                let (Some(old), new) = (
+                    self.disk.text(&path),
+                    manifest_with(part, own, &self.machine.address, etcd.as_deref()),
+                ) else {
                     continue;
                 };
                 if old != new {

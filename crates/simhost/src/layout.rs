@@ -95,9 +95,18 @@ pub fn peer_url(address: &str) -> String {
     format!("https://{address}:2380")
 }
 
-/// A manifest as kubeadm renders it.
+/// A manifest as kubeadm renders it where nobody has named another image.
 pub fn manifest(part: &str, version: &str, address: &str) -> String {
-    let tag = if part == "etcd" { etcd_tag(version) } else { version };
+    manifest_with(part, version, address, None)
+}
+
+/// The same where its configuration names a tag for etcd.
+pub fn manifest_with(part: &str, version: &str, address: &str, etcd: Option<&str>) -> String {
+    let tag = match (part, etcd) {
+        ("etcd", Some(tag)) => tag,
+        ("etcd", None) => etcd_tag(version),
+        _ => version,
+    };
     let flag = match part {
         "kube-apiserver" => format!("- --advertise-address={address}\n"),
         "etcd" => format!(

@@ -19,6 +19,7 @@ mod crashes;
 mod etcd;
 mod failures;
 mod happy;
+mod images;
 mod rancher;
 mod refusals;
 mod runtime;
@@ -41,6 +42,8 @@ pub struct Case {
     pub from: &'static str,
     pub via: &'static [&'static str],
     pub method: Option<ControlPlaneMethod>,
+    /// Image tags of etcd and CoreDNS, where they are to be others than kubeadm's.
+    pub images: Option<(&'static str, &'static str)>,
 }
 
 pub const WORKER: Case = Case {
@@ -49,6 +52,7 @@ pub const WORKER: Case = Case {
     from: "v1.35.4",
     via: &["v1.36.3"],
     method: None,
+    images: None,
 };
 pub const FAR_WORKER: Case = Case {
     from: "v1.33.2",
@@ -79,8 +83,27 @@ pub const OVER_FLAG: Case = Case {
     via: &["v1.35.4"],
     ..FIRST
 };
-pub const CASES: [Case; 8] = [
-    WORKER, FAR_WORKER, FIRST, OTHER, SINGLE, FIRST_SLOW, OTHER_SLOW, OVER_FLAG,
+/// Another bundle of the version that is there.
+pub const SAME_VERSION: Case = Case {
+    from: "v1.36.3",
+    images: Some(("3.6.9-0", "v1.14.3")),
+    ..FIRST
+};
+pub const SAME_VERSION_SLOW: Case = Case {
+    method: Some(ControlPlaneMethod::Conservative),
+    ..SAME_VERSION
+};
+pub const CASES: [Case; 10] = [
+    WORKER,
+    FAR_WORKER,
+    FIRST,
+    OTHER,
+    SINGLE,
+    FIRST_SLOW,
+    OTHER_SLOW,
+    OVER_FLAG,
+    SAME_VERSION,
+    SAME_VERSION_SLOW,
 ];
 
 fn start() -> Timestamp {
@@ -130,7 +153,8 @@ impl Attempt {
             via: case.via.iter().map(|version| (*version).to_owned()).collect(),
             method: case.method,
             peers,
-            etcd_version: None,
+            etcd_version: case.images.map(|(etcd, _)| etcd.to_owned()),
+            core_dns_version: case.images.map(|(_, core_dns)| core_dns.to_owned()),
             undo_after_seconds: 600,
             bundle_key: None,
         };
@@ -322,7 +346,7 @@ impl Attempt {
             assert!(self.host.api_server_ready(), "{case:?}\n{}", self.journal());
             for part in self.host.static_parts() {
                 let tag = match part.name {
-                    "etcd" => super::etcd_tag(target),
+                    "etcd" => case.images.map_or_else(|| super::etcd_tag(target), |(etcd, _)| etcd),
                     _ => target,
                 };
                 assert_eq!(&*part.version, tag, "{case:?} {}", part.name);
@@ -348,7 +372,9 @@ impl Attempt {
         assert!(self.host.kubelet_ready(), "{case:?}\n{}", self.journal());
         assert_eq!(self.host.forwarding_to(), None, "{case:?}");
         if case.role == NodeRole::FirstControlPlane {
-            assert_eq!(self.host.shared.get().kubernetes_version, case.from, "{case:?}");
+            let shared = self.host.shared.get();
+            assert_eq!(shared.kubernetes_version, case.from, "{case:?}");
+            assert_eq!((&shared.etcd_tag, &shared.core_dns_tag), (&None, &None), "{case:?}");
         }
         self.assert_add_ons_at(case.from, case);
     }

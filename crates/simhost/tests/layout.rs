@@ -24,6 +24,7 @@ fn plan() -> NodePlan {
         method: None,
         peers: Vec::new(),
         etcd_version: None,
+        core_dns_version: None,
         undo_after_seconds: 900,
         bundle_key: None,
     }

@@ -67,6 +67,8 @@ use crate::rules;
     validation = rules::unchanged_optional("clusterRef", "clusterRef cannot change: create another ClusterUpgrade for the other cluster"),
     validation = rules::unchanged_optional("os", "os cannot change: create another ClusterUpgrade with the other os"),
     validation = rules::unchanged_optional("bundle", "bundle cannot change: create another ClusterUpgrade with the other bundle"),
+    validation = rules::unchanged_optional("etcdVersion", "etcdVersion cannot change: create another ClusterUpgrade with the other tag"),
+    validation = rules::unchanged_optional("coreDNSVersion", "coreDNSVersion cannot change: create another ClusterUpgrade with the other tag"),
     validation = rules::unchanged_optional("strategy", "strategy cannot change: abort this ClusterUpgrade and create another one"),
     validation = rules::unchanged_optional(
         "nodeUpgradeOption",
@@ -106,6 +108,17 @@ pub struct ClusterUpgradeSpec {
     /// The bundle that holds everything the nodes need. Leave it out to take the one known for the version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bundle: Option<Bundle>,
+    /// Image tag of etcd, where the bundle brings another than kubeadm of that version asks for. It is written into kubeadm's configuration,
+    /// where it stays until another one is named. Left out, what is written there, or else kubeadm's own.
+    #[schemars(length(min = 1, max = 128))]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = rules::image_tag())]
+    pub etcd_version: Option<String>,
+    /// The same of CoreDNS.
+    #[schemars(length(min = 1, max = 128))]
+    #[serde(default, rename = "coreDNSVersion", skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = rules::image_tag())]
+    pub core_dns_version: Option<String>,
     /// Whether machines are upgraded in place or replaced. Left out, machines of Cluster API that can be replaced are,
     /// and all others are upgraded in place.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -70,13 +70,15 @@ pub struct ControlPlaneKubeadmUpgradeSpec {
         validation = rules::unchanged("kubeletVersion cannot change: create another ControlPlaneKubeadmUpgrade for the other version")
     )]
     pub kubelet_version: String,
-    /// Image tag of etcd; absent where etcd is external or stays as it is.
+    /// Image tag of etcd, which is written into kubeadm's configuration; absent where that has the last word, or etcd is external.
     #[schemars(length(min = 1, max = 128))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = rules::image_tag())]
     pub etcd_version: Option<String>,
-    /// Image tag of CoreDNS; absent where it stays as it is.
+    /// The same of CoreDNS.
     #[schemars(length(min = 1, max = 128))]
     #[serde(default, rename = "coreDNSVersion", skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = rules::image_tag())]
     pub core_dns_version: Option<String>,
     /// kubeadm's `ClusterConfiguration` as YAML, as it was when the upgrade began: a later edit does not leak into it.
     #[schemars(length(max = 131_072))]

@@ -1,6 +1,7 @@
 //! The kinds that carry an in-place upgrade of kubeadm nodes: one for the control plane, one for each group of workers,
 //! one for each node. The operator creates them; a person reads them. What a person writes is in [`crate::clusterupgrade`].
 
+pub mod configuration;
 mod control_plane;
 mod node;
 mod workers;

@@ -22,6 +22,7 @@ Examples:
   afloat upgrade --to v1.36.3 --accept node/worker-5:Cordoned  begin although the preflight warns of this
   afloat upgrade --to v1.36.3 --max-unavailable 25% --max-failed 2 --yes
   afloat upgrade --to v1.36.3 --window 'Sat,Sun 22:30+4h Europe/Berlin' --no-wait
+  afloat upgrade --to v1.36.3 --bundle mirror/afloat/bundle:v1.36.3-2 --etcd-version 3.6.9-0   newer parts of the version that is there
   afloat upgrade --to v1.36.3 --dry-run -o yaml > upgrade.yaml the object, for GitOps
 
 The same command again changes nothing and follows what is under way. Ctrl-C stops the looking, not the upgrade.
@@ -105,6 +106,15 @@ pub struct Upgrade {
     /// Name of the upgrade [default: from the version, as to-v1-36-3]
     #[arg(long, value_name = "NAME", value_parser = name)]
     pub name: Option<String>,
+    /// The bundle to take, instead of the one known for the version; with the version that is there, it brings its newer runtime, plugins, etcd
+    #[arg(long, value_name = "IMAGE", value_parser = image)]
+    pub bundle: Option<String>,
+    /// Image tag of etcd, where the bundle brings another than kubeadm asks for, as 3.6.8-0
+    #[arg(long, value_name = "TAG", value_parser = image_tag)]
+    pub etcd_version: Option<String>,
+    /// The same of CoreDNS, as v1.14.2
+    #[arg(long, value_name = "TAG", value_parser = image_tag)]
+    pub core_dns_version: Option<String>,
     /// Accept a warning of the preflight, as it is printed there; may be repeated
     #[arg(long, value_name = "KIND/NAME:REASON")]
     pub accept: Vec<String>,
@@ -272,6 +282,22 @@ fn name(text: &str) -> Result<String, String> {
     } else {
         Err("write at most 63 lower-case letters, digits and dashes, as in edge-1".to_owned())
     }
+}
+
+fn image(text: &str) -> Result<String, String> {
+    let name = text.rsplit_once('/').map(|(_, name)| name);
+    if text.contains(char::is_whitespace) || text.len() > 512 || name.is_none_or(str::is_empty) {
+        return Err("write the whole reference, as in mirror.example:5000/afloat/bundle:v1.36.3-2".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+fn image_tag(text: &str) -> Result<String, String> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || ['_', '.', '-'].contains(&c);
+    if text.is_empty() || text.len() > 128 || !text.chars().all(fits) || text.starts_with(['.', '-']) {
+        return Err("write the tag alone, as in 3.6.8-0".to_owned());
+    }
+    Ok(text.to_owned())
 }
 
 fn share(text: &str) -> Result<IntOrString, String> {

@@ -72,12 +72,16 @@ pub fn control_plane(
     machines: Vec<ObjectRef>,
 ) -> ControlPlaneKubeadmUpgrade {
     let config = view.kubeadm_config.as_ref();
+    // On the way there kubeadm's own will do: the bundle of a hop has those.
+    let asked = Some(&upgrade.spec).filter(|spec| spec.kubernetes_version == stage.version.to_string());
     ControlPlaneKubeadmUpgrade {
         metadata: group_meta(upgrade, "cp", stage),
         spec: ControlPlaneKubeadmUpgradeSpec {
             machines_require_upgrade: machines,
             kubernetes_version: stage.version.to_string(),
             kubelet_version: stage.version.to_string(),
+            etcd_version: asked.and_then(|spec| spec.etcd_version.clone()),
+            core_dns_version: asked.and_then(|spec| spec.core_dns_version.clone()),
             kubeadm_cluster_config: config.map_or_else(String::new, ToString::to_string),
             ..ControlPlaneKubeadmUpgradeSpec::default()
         },
@@ -168,7 +172,7 @@ pub fn node_upgrade(order: &NodeOrder<'_>) -> NodeKubeadmUpgrade {
             role: order.role,
             kubernetes_version: order.group.kubernetes_version().to_owned(),
             kubelet_version: order.group.version().to_owned(),
-            etcd_version: None,
+            etcd_version: plan.etcd_version.clone(),
             stage: Some(Arc::new(step(steps::STAGE))),
             steps: Arc::new(
                 steps_of(order.role, !plan.peers.is_empty())
@@ -217,6 +221,7 @@ fn plan(order: &NodeOrder<'_>) -> NodePlan {
             .filter_map(|peer| peer.internal_ip.as_ref().map(ToString::to_string))
             .collect()
     };
+    let (etcd, core_dns) = order.group.image_tags();
     NodePlan {
         upgrade: order.group.uid().to_owned(),
         attempt: order.attempt,
@@ -227,7 +232,8 @@ fn plan(order: &NodeOrder<'_>) -> NodePlan {
         via: order.via.clone(),
         method: order.settings.and_then(|settings| settings.method),
         peers,
-        etcd_version: None,
+        etcd_version: etcd.cloned(),
+        core_dns_version: core_dns.cloned(),
         undo_after_seconds: undo_after_seconds(order).unsigned_abs(),
         // The operator's own: it adds them to every pod, whoever wrote the object.
         bundle_key: None,

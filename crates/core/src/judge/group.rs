@@ -274,9 +274,10 @@ impl<'a> Turn<'a> {
             .view
             .control_plane_nodes()
             .any(|other| !plan::needs(self.view, other, stage, false));
+        let names_images = self.members.group.names_images();
         // Of those that are there: one that has left before its turn cannot go first.
         let first = self.machines_there().next().map(|node| &node.name);
-        if !first_taken && !someone_there && first == Some(&node.name) {
+        if !first_taken && (!someone_there || names_images) && first == Some(&node.name) {
             NodeRole::FirstControlPlane
         } else {
             NodeRole::ControlPlane

@@ -65,6 +65,20 @@ impl<'a> Group<'a> {
         }
     }
 
+    /// Whether kubeadm's configuration is to name other images. That is the first control plane's part, and those that are at the version
+    /// already have not done it.
+    pub fn names_images(self) -> bool {
+        self.image_tags() != (None, None)
+    }
+
+    /// The tags that a person wants etcd and CoreDNS to have.
+    pub fn image_tags(self) -> (Option<&'a String>, Option<&'a String>) {
+        match self {
+            Self::ControlPlane(group) => (group.spec.etcd_version.as_ref(), group.spec.core_dns_version.as_ref()),
+            Self::Workers(_) => (None, None),
+        }
+    }
+
     pub fn machines(self) -> &'a [ObjectRef] {
         match self {
             Self::ControlPlane(group) => &group.spec.machines_require_upgrade,

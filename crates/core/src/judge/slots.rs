@@ -85,15 +85,16 @@ impl<'a> Granting<'a> {
         if !held.is_empty() {
             return granted;
         }
-        let first_done = self
-            .roster
-            .serving(self.stage)
+        let serving = || self.roster.serving(self.stage);
+        let there_before = || {
+            let mut nodes = self.view.control_plane_nodes();
+            nodes.any(|node| !plan::needs(self.view, node, self.stage, false))
+                && !serving().any(|members| members.group.names_images())
+        };
+        let first_done = serving()
             .flat_map(|members| members.nodes.iter())
             .any(Standing::succeeded)
-            || self
-                .view
-                .control_plane_nodes()
-                .any(|node| !plan::needs(self.view, node, self.stage, false));
+            || there_before();
         for candidate in self.candidates() {
             let role = candidate.standing.upgrade.spec.role;
             let closed = paused(candidate.node).or_else(|| {

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use afloat_api::clusterupgrade::{Phase, Severity};
+use afloat_api::kubeadm::configuration::has_external_etcd;
 use afloat_api::{ClusterUpgrade, ObjectRef, Reason};
 
+use super::images::kubeadm_config;
 use super::{Look, accept_word};
 use crate::gates;
 use crate::objects::uid_of;
@@ -49,6 +51,7 @@ impl Look<'_> {
 
     pub(super) fn cluster(&mut self) {
         self.kubeadm();
+        self.images();
         self.other_upgrade();
         self.spec();
         self.downtime();
@@ -57,25 +60,24 @@ impl Look<'_> {
     }
 
     fn kubeadm(&mut self) {
-        let object = ObjectRef {
-            api_version: Some("v1".to_owned()),
-            kind: "ConfigMap".to_owned(),
-            namespace: Some("kube-system".to_owned()),
-            name: "kubeadm-config".to_owned(),
-            uid: None,
-        };
         let (message, remedy) = match &self.view.kubeadm_config {
             None => (
                 "is not there: nodes are upgraded by kubeadm, and this cluster does not say how kubeadm made it",
                 "kubectl -n kube-system get configmap kubeadm-config",
             ),
-            Some(config) if external_etcd(config) => (
+            Some(config) if has_external_etcd(config) => (
                 "says that etcd is external: it would have to be upgraded on its own hosts, which is not done in place",
                 "upgrade with kubeadm by hand, or move etcd onto the control planes",
             ),
             Some(_) => return,
         };
-        self.say(Severity::Error, Reason::NotInPlace, object, message, Some(remedy));
+        self.say(
+            Severity::Error,
+            Reason::NotInPlace,
+            kubeadm_config(),
+            message,
+            Some(remedy),
+        );
     }
 
     fn other_upgrade(&mut self) {
@@ -190,15 +192,6 @@ impl Look<'_> {
             );
         }
     }
-}
-
-/// `external:` within `etcd:`. The document is kubeadm's own, printed by it, so that lines and indents are enough.
-fn external_etcd(config: &str) -> bool {
-    let mut lines = config.lines().skip_while(|line| line.trim_end() != "etcd:").skip(1);
-    let inside = lines.by_ref().take_while(|line| line.starts_with([' ', '\t']));
-    inside
-        .into_iter()
-        .any(|line| line.trim_start().starts_with("external:"))
 }
 
 fn same_cluster(own_key: &Key, own: &ClusterUpgrade, key: &Key, other: &Arc<ClusterUpgrade>) -> bool {

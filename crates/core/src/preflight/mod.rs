@@ -3,6 +3,7 @@
 //! looked at on the nodes, while they are staged.
 
 mod cluster;
+mod images;
 mod nodes;
 mod pods;
 #[cfg(test)]

@@ -251,6 +251,60 @@ fn p4_external_etcd_and_clusters_not_of_kubeadm_are_refused() {
 }
 
 #[test]
+fn p46_tags_of_images_are_looked_at_before_anything_is_changed() {
+    let named = |to: &str, etcd: Option<&str>, core_dns: Option<&str>| Settings {
+        etcd_version: etcd.map(Into::into),
+        core_dns_version: core_dns.map(Into::into),
+        ..settings(to)
+    };
+    let cluster = healthy();
+    for (settings, expected) in [
+        (named("v1.36.3", Some("3.6.8-0"), Some("v1.14.2")), &[] as &[&str]),
+        // Another name than a version says nothing about what is newer.
+        (named("v1.36.3", Some("mine"), None), &[]),
+        (
+            named("v1.36.3", Some("3.5.21-0"), None),
+            &[
+                "error node/cp-1:Downgrade",
+                "error node/cp-2:Downgrade",
+                "error node/cp-3:Downgrade",
+            ],
+        ),
+        (
+            named("v1.35.4", None, Some("v1.14.2")),
+            &[
+                "error clusterupgrade/afloat-system/edge-1:InvalidSpec spec.coreDNSVersion: the control plane is at v1.35.4, so that \
+               nothing would be done on it, and nothing changed; help: name the bundle that brings the image: spec.bundle, or --bundle IMAGE",
+            ],
+        ),
+    ] {
+        let mut cluster = Cluster {
+            view: cluster.view.clone(),
+        };
+        if settings.to.to_string() == "v1.35.4" {
+            cluster.upgrade("worker-1", "v1.35.3");
+        }
+        let found = told_with(&cluster, &settings);
+        assert_eq!(found.len(), expected.len(), "{found:?}");
+        for (found, expected) in found.iter().zip(expected) {
+            assert!(found.starts_with(expected), "{found} instead of {expected}");
+        }
+    }
+    let pinned = "dns:\n  imageTag: v1.12.0\netcd:\n  local:\n    dataDir: /var/lib/etcd\n";
+    let mut cluster = healthy();
+    cluster.view.kubeadm_config = Some(pinned.into());
+    let found = told_with(&cluster, &settings("v1.36.3"));
+    assert_eq!(
+        found,
+        [
+            "info configmap/kube-system/kubeadm-config:ImagePinned names the image tag v1.12.0 for CoreDNS: it stays, whatever this \
+          version of kubeadm would bring; help: to bring another one: spec.coreDNSVersion"
+        ]
+    );
+    assert_eq!(told_with(&cluster, &named("v1.36.3", None, Some("v1.14.2"))), [""; 0]);
+}
+
+#[test]
 fn nodes_that_are_broken_or_cordoned_are_named() {
     let found = told(|cluster| {
         cluster.node("cp-2", |node| node.ready.ready = false);

@@ -1,11 +1,16 @@
 //! Manifests rendered ahead by kubeadm itself, from the cluster's own configuration, without touching the live ones.
 
 use afloat_api::Reason;
+use afloat_api::kubeadm::configuration::{TaggedPart, image_tag, with_image_tag};
+use serde_json::{Value, json};
 
 use crate::host::{Answer, Bind, Command};
-use crate::instruction::{Context, Ran, Rendering, command, failed, wait_for_step};
+use crate::instruction::{Context, Ran, Rendering, command, failed, is_older, wait_for_step};
 use crate::paths;
 use crate::steps::kubeadm::{Machine, SECONDS_ETCD};
+
+/// By this the journal knows that the cluster's configuration may have been written.
+pub const NAMES_IMAGES: &str = "names the images of etcd and CoreDNS";
 
 /// The configuration to render from, at the present version and at the next.
 fn config_file(which: &str) -> String {
@@ -109,6 +114,85 @@ pub fn fetch(c: &mut Context<'_>) -> Answer<Ran> {
         c.host
             .write(&config_file(which), format!("{head}{config}").as_bytes(), 0o600)?;
     }
+    Ok(Ran::Done)
+}
+
+/// What of the plan's is to stand in the configuration, where it does not yet; or why it cannot.
+fn tags_to_name(c: &Context<'_>, config: &str, running: Option<&str>) -> Result<Option<String>, String> {
+    let plan = c.plan();
+    let asked = [
+        (TaggedPart::Etcd, plan.etcd_version.as_deref()),
+        (TaggedPart::CoreDns, plan.core_dns_version.as_deref()),
+    ];
+    let mut text = config.to_owned();
+    for (part, tag) in asked {
+        let Some(tag) = tag.filter(|tag| image_tag(&text, part) != Some(tag)) else {
+            continue;
+        };
+        // Neither kubeadm nor etcd's image looks, and etcd may not start with what a newer one has written.
+        if let Some(running) = running.filter(|running| part == TaggedPart::Etcd && is_older(tag, running)) {
+            return Err(format!("etcd is at {running} here: {tag} would be a downgrade"));
+        }
+        let named = with_image_tag(&text, part, tag);
+        text = named.ok_or_else(|| format!("kubeadm's configuration has no place for the tag of {}", part.word()))?;
+    }
+    Ok((text != config).then_some(text))
+}
+
+/// Names images in the cluster's configuration, under the revision that was read: whoever writes it meanwhile is not overruled. It is written as
+/// kubeadm writes it, so that undoing takes it back as it does all that kubeadm wrote.
+pub fn name_images(c: &mut Context<'_>) -> Answer<Ran> {
+    let ask = kubectl(&["get", "configmap", "kubeadm-config", "--output", "json"]);
+    let Some((code, said, error)) = c.job("", &ask)? else {
+        return Ok(wait_for_step(&ask));
+    };
+    let object: Option<Value> = serde_json::from_str(&said).ok().filter(|_| code == 0);
+    let text = |pointer: &str| object.as_ref().and_then(|object| object.pointer(pointer)?.as_str());
+    let (Some(config), Some(revision)) = (text("/data/ClusterConfiguration"), text("/metadata/resourceVersion")) else {
+        return Ok(Ran::Tried(failed(&ask, code, &error)));
+    };
+    let live = c.text(&paths::manifest("etcd"))?;
+    let named = match tags_to_name(c, config, tag(&live)) {
+        Ok(named) => named,
+        Err(message) => {
+            return Ok(Ran::Failed {
+                reason: Reason::StepFailed,
+                message,
+            });
+        }
+    };
+    if let Some(named) = &named {
+        let patch =
+            json!({"metadata": {"resourceVersion": revision}, "data": {"ClusterConfiguration": named}}).to_string();
+        if c.text(paths::NAMED_IMAGES)? != patch {
+            c.host.write(paths::NAMED_IMAGES, patch.as_bytes(), 0o600)?;
+        }
+        let write = kubectl(&[
+            "patch",
+            "configmap",
+            "kubeadm-config",
+            "--type=merge",
+            "--field-manager=kubeadm",
+            "--patch-file",
+            paths::NAMED_IMAGES,
+        ]);
+        match c.job("-named", &write)? {
+            None => return Ok(wait_for_step(&write)),
+            Some((0, _, _)) => {}
+            Some((code, _, said)) => return Ok(Ran::Tried(failed(&write, code, &said))),
+        }
+    }
+    // What is rendered next is rendered from this.
+    let file = config_file("next");
+    let before = c.text(&file)?;
+    let Some((head, _)) = before.split_once("\n---\n") else {
+        return Ok(Ran::Failed {
+            reason: Reason::StepFailed,
+            message: format!("{file} is gone: it was written a moment ago"),
+        });
+    };
+    let next = at_version(named.as_deref().unwrap_or(config), &c.plan().kubernetes_version);
+    c.host.write(&file, format!("{head}\n---\n{next}").as_bytes(), 0o600)?;
     Ok(Ran::Done)
 }
 

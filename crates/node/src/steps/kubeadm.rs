@@ -112,7 +112,7 @@ impl Call {
 /// Whether kubeadm may have written to the cluster from this node: without that there is nothing to put back there, and no need of it.
 pub fn wrote_to_cluster(journal: &Journal) -> bool {
     let calls = [Call::Whole, Call::WithoutEtcd, Call::Rest];
-    calls.iter().any(|call| journal.intended.contains(&call.what()))
+    calls.iter().any(|call| journal.intended.contains(&call.what())) || journal.intended.contains(config::NAMES_IMAGES)
 }
 
 /// Runs it.
@@ -145,13 +145,18 @@ pub fn control_plane(journal: &Journal) -> Vec<Instruction> {
         Instruction::Keep(Group::Kubeadm),
         Instruction::FetchConfig,
         Instruction::KeepCluster,
+    ];
+    if plan.role == NodeRole::FirstControlPlane && (plan.etcd_version.is_some() || plan.core_dns_version.is_some()) {
+        program.push(Instruction::NameImages);
+    }
+    program.extend([
         Instruction::Render(Rendering::Present),
         Instruction::ChooseMethod,
         Instruction::PlaceKubeadm {
             version: plan.kubernetes_version.clone(),
         },
         Instruction::Render(Rendering::Etcd),
-    ];
+    ]);
     match journal.facts.get("method").map(String::as_str) {
         Some(SWIFT) => program.extend(swift(plan)),
         Some(_) => program.extend([
@@ -312,6 +317,7 @@ mod tests {
             method: None,
             peers: peers.iter().map(|peer| (*peer).to_owned()).collect(),
             etcd_version: None,
+            core_dns_version: None,
             undo_after_seconds: 600,
             bundle_key: None,
         }

@@ -75,6 +75,7 @@ impl Setup<'_> {
             method: None,
             peers: Vec::new(),
             etcd_version: None,
+            core_dns_version: None,
             undo_after_seconds: 900,
             bundle_key: None,
         };

@@ -12,7 +12,7 @@ use afloat_api::clusterupgrade::{
     Budget, Bundle, NodeUpgradeMode, NodeUpgradeOption, NodeUpgradeStrategy, Phase, WorkersOption,
 };
 use afloat_api::kubeadm::DesiredNodeState;
-use afloat_api::{ClusterUpgradeSpec, NodeKubeadmUpgrade, NodeState, Reason};
+use afloat_api::{ClusterUpgradeSpec, NodeKubeadmUpgrade, NodeRole, NodeState, Reason};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
@@ -309,6 +309,75 @@ fn p46_a_new_bundle_of_the_same_version_is_an_upgrade() {
     let (mut table, key) = table(1, 2, same);
     assert_eq!(table.run(&key).concat(), ["cp-1", "worker-1", "worker-2"]);
     assert_eq!(table.phase(&key), Phase::Succeeded);
+}
+
+#[test]
+fn p22_p46_images_that_a_person_names_are_the_first_control_planes_to_name() {
+    let named = ClusterUpgradeSpec {
+        kubernetes_version: FROM.to_owned(),
+        bundle: Some(Bundle {
+            image: "mirror/afloat:v1.35.4-2".to_owned(),
+            digest: Some("sha256:1".to_owned()),
+        }),
+        etcd_version: Some("3.6.8-0".to_owned()),
+        core_dns_version: Some("v1.14.2".to_owned()),
+        ..spec()
+    };
+    let (mut table, key) = table(3, 1, named);
+    table.stage_all();
+    // The others are at that version already, and wait all the same: the images are named first.
+    let slots = table.slot_nodes(&key);
+    assert_eq!(slots, ["cp-1"]);
+    let value = |table: &Table, node: &str, name: &str| {
+        let upgrade = table.node_upgrade(node);
+        let entry = upgrade.spec.steps[0]
+            .env
+            .iter()
+            .find(|entry| entry.name == name)
+            .cloned();
+        (
+            upgrade.spec.role,
+            upgrade.spec.etcd_version.clone(),
+            entry.map(|entry| entry.value),
+        )
+    };
+    let etcd = Some("3.6.8-0".to_owned());
+    assert_eq!(
+        value(&table, "cp-1", "AFLOAT_CORE_DNS_VERSION"),
+        (NodeRole::FirstControlPlane, etcd.clone(), Some("v1.14.2".to_owned()))
+    );
+    assert_eq!(
+        value(&table, "cp-2", "AFLOAT_ETCD_VERSION"),
+        (NodeRole::ControlPlane, etcd.clone(), etcd)
+    );
+    assert_eq!(
+        value(&table, "worker-1", "AFLOAT_ETCD_VERSION"),
+        (NodeRole::Worker, None, None)
+    );
+    // With its digest nobody can put another image in its place.
+    assert_eq!(
+        table.node_upgrade("cp-1").spec.steps[0].image,
+        "mirror/afloat:v1.35.4-2@sha256:1"
+    );
+    assert_eq!(table.run(&key).concat(), ["cp-1", "cp-2", "cp-3", "worker-1"]);
+    assert_eq!(table.phase(&key), Phase::Succeeded);
+}
+
+#[test]
+fn p46_images_of_the_target_are_not_named_on_the_way_there() {
+    let mut table = Table::new(Cluster::new(1, 0, "v1.34.4").images(&[FROM, TO]));
+    let key = table.upgrade(
+        "edge-1",
+        ClusterUpgradeSpec {
+            etcd_version: Some("3.6.9-0".to_owned()),
+            ..spec()
+        },
+    );
+    table.stage_all();
+    assert_eq!(table.node_upgrade("cp-1").spec.kubernetes_version, FROM);
+    assert_eq!(table.node_upgrade("cp-1").spec.etcd_version, None);
+    table.run(&key);
+    assert_eq!(table.node_upgrade("cp-1").spec.etcd_version.as_deref(), Some("3.6.9-0"));
 }
 
 #[test]
