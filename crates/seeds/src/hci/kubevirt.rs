@@ -1,14 +1,12 @@
 //! KubeVirt: virtual machines that are to run do, somewhere they may; those that are to be off stop; migrations move them, or fail. A
 //! machine whose node goes away under it is lost, and says so.
 
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use afloat_api::annotations::KUBEVIRT_DRAIN_TAINT;
 use afloat_core::hci::view::{HciKind, HciObject, Migration, Run, Seen, Vm, Vmi};
-use afloat_core::view::{Key, Node, NodeName};
-use afloat_scenes::{Binding, VmShape};
+use afloat_core::view::{Key, Node, NodeName, TaintEffect};
+use afloat_scenes::{Binding, Candidate, VmShape, best};
 
 use super::world::{Look, World};
 use crate::store::Writer;
@@ -184,30 +182,38 @@ impl World {
         );
     }
 
-    /// Where a machine may go, other than where it is: in service, not tainted, and the least crowded. Of two the one that was upgraded
-    /// is preferred, or a machine would move twice.
-    fn room_for(&self, vm: &Key, from: Option<&NodeName>, only: Option<&NodeName>) -> Option<NodeName> {
+    /// Where a machine may go, other than where it is, and the scheduler would rather have it.
+    fn room_for(&mut self, vm: &Key, from: Option<&NodeName>, only: Option<&NodeName>) -> Option<NodeName> {
         let shape = self.shapes.get(vm);
         let selected = shape.filter(|shape| shape.bound == Some(Binding::Selector));
+        let asks = |node: &Node, only: bool| {
+            let taints = node.taints.iter();
+            taints
+                .filter(|taint| (taint.effect == TaintEffect::PreferNoSchedule) == only)
+                .count()
+        };
         let takes = |node: &&Arc<Node>| {
-            let tainted = node.taints.iter().any(|taint| &*taint.key == KUBEVIRT_DRAIN_TAINT);
             only.is_none_or(|only| *only == node.name)
                 && Some(&node.name) != from
                 && node.available()
-                && !tainted
+                && asks(node, false) == 0
                 && selected.is_none_or(|shape| shape.node == node.name.as_str())
         };
-        let crowd = |node: &Node| {
-            let there = self.store.hci.vmis.values();
-            there.filter(|vmi| vmi.node.as_ref() == Some(&node.name)).count()
+        let candidate = |node: &'_ Arc<Node>| {
+            let vmis = self.store.hci.vmis_on(&node.name);
+            let asks = if self.deaf { 0 } else { asks(node, true) };
+            (Arc::clone(node), asks, vmis.count())
         };
-        let best = self.store.base.nodes.values().filter(takes).max_by_key(|node| {
-            (
-                Arc::clone(&node.os_image),
-                Reverse(crowd(node)),
-                Reverse(node.name.clone()),
-            )
-        });
-        best.map(|node| node.name.clone())
+        let all: Vec<(Arc<Node>, usize, usize)> = self.store.base.nodes.values().filter(takes).map(candidate).collect();
+        let all: Vec<Candidate<'_>> = all
+            .iter()
+            .map(|(node, asks, crowd)| Candidate {
+                node: node.name.as_str(),
+                asks: *asks,
+                crowd: *crowd,
+            })
+            .collect();
+        let rng = &mut self.rng;
+        best(&all, self.seed, |many| rng.usize(..many)).map(NodeName::from)
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use afloat_api::annotations::{KUBEVIRT_DRAIN_TAINT, PAUSE};
+use afloat_api::annotations::{KUBEVIRT_DRAIN_TAINT, PAUSE, UPGRADE_PENDING_TAINT};
 use afloat_api::harvester::Upgrade;
 use afloat_core::hci::action::{HciAction, TaskWrite};
 use afloat_core::hci::config::{self, ABORT};
@@ -35,6 +35,9 @@ pub struct Rules {
     /// Since which revision a node is held by a person, or away.
     paused_since: BTreeMap<NodeName, u64>,
     away_since: BTreeMap<NodeName, u64>,
+    /// Since which revision a node says that it is not done yet, and which have ever said so.
+    pending_since: BTreeMap<NodeName, u64>,
+    told: BTreeSet<NodeName>,
     recorded: BTreeSet<String>,
     /// Jobs that have ended well, as `kind/node`, of whichever upgrade.
     complete: BTreeSet<String>,
@@ -112,11 +115,17 @@ impl Rules {
         let after = change.after.as_deref();
         keep(&mut self.paused_since, &name, after.is_some_and(held), change.revision);
         keep(&mut self.away_since, &name, after.is_some_and(away), change.revision);
+        let says = after.is_some_and(|node| node.taints.iter().any(is_pending));
+        keep(&mut self.pending_since, &name, says, change.revision);
+        if says {
+            self.told.insert(name.clone());
+        }
         let (Some(before), Some(after), true) = (change.before.as_deref(), after, ours) else {
             return;
         };
         let others = |node: &Node| -> Vec<Taint> {
-            let others = node.taints.iter().filter(|taint| &*taint.key != KUBEVIRT_DRAIN_TAINT);
+            let is_ours = |taint: &&Taint| &*taint.key == KUBEVIRT_DRAIN_TAINT || is_pending(taint);
+            let others = node.taints.iter().filter(|taint| !is_ours(taint));
             others.cloned().collect()
         };
         let kept = others(before) == others(after) && before.unschedulable == after.unschedulable;
@@ -145,7 +154,12 @@ impl Rules {
                 let key = &vmi.target.key;
                 self.judge(9, &*vmi.phase != "Failed", || format!("virtual machine {key} is lost"));
             }
-            (HciKind::Job, Some(HciObject::Job(job))) => self.job(&job.what, &change.key.name),
+            (HciKind::Job, Some(HciObject::Job(job))) => {
+                if change.before.is_none() {
+                    self.asks_for_places(store, &change.key.name);
+                }
+                self.job(&job.what, &change.key.name);
+            }
             (HciKind::Vm | HciKind::Plan | HciKind::Cluster | HciKind::Volume, Some(after)) => {
                 if let Some(before) = &change.before {
                     self.moved_on(store, before, after);
@@ -234,6 +248,38 @@ impl Rules {
         self.judge(5, back, || format!("{node} is let go before it is back"));
     }
 
+    /// Whoever is about to leave a node finds a place by who says that they are not done: all of those do, and nobody else, as far as was seen.
+    fn asks_for_places(&mut self, store: &Store, job: &str) {
+        let Some((_, leaving)) = job.split_once("-pre-drain-") else {
+            return;
+        };
+        let nodes = store.base.nodes.values();
+        let others: Vec<&NodeName> = nodes
+            .map(|node| &node.name)
+            .filter(|name| name.as_str() != leaving)
+            .collect();
+        let statuses = store
+            .hci
+            .upgrades
+            .values()
+            .filter_map(|upgrade| upgrade.status.as_ref());
+        let states: BTreeMap<&str, &str> = statuses
+            .flat_map(|status| &status.node_statuses)
+            .map(|(node, status)| (node.as_str(), status.state.as_str()))
+            .collect();
+        let done = |name: &NodeName| states.get(name.as_str()) == Some(&"Succeeded");
+        let seen = self.doing.as_ref().map(|doing| doing.nodes_seen).unwrap_or_default();
+        let wrong = others.iter().find(|name| {
+            let says = self.pending_since.get(**name).is_some_and(|since| *since <= seen);
+            let silent = others.len() > 1 && !self.told.contains(**name);
+            if done(name) { says } else { silent }
+        });
+        let wrong = wrong.map(ToString::to_string);
+        self.judge(9, wrong.is_none(), || {
+            format!("virtual machines leave {leaving}, and {wrong:?} does not say whether it is done")
+        });
+    }
+
     fn job(&mut self, job: &Job, name: &str) {
         if !job.complete {
             return;
@@ -294,6 +340,11 @@ impl Rules {
     }
 }
 
+/// Our taint of nodes that are not done yet.
+pub fn is_pending(taint: &Taint) -> bool {
+    &*taint.key == UPGRADE_PENDING_TAINT
+}
+
 fn keep(since: &mut BTreeMap<NodeName, u64>, node: &NodeName, on: bool, revision: u64) {
     if on {
         since.entry(node.clone()).or_insert(revision);
@@ -313,7 +364,9 @@ fn in_flight(upgrade: &Upgrade) -> impl Iterator<Item = &str> {
 pub fn target_of(action: &HciAction) -> Option<&Target> {
     match action {
         HciAction::WriteUpgrade { target, .. } | HciAction::NotLatest { target } => Some(target),
-        HciAction::MarkNode { node, .. } | HciAction::Untaint { node, .. } => Some(node),
+        HciAction::MarkNode { node, .. } | HciAction::TaintPending { node, .. } | HciAction::Untaint { node, .. } => {
+            Some(node)
+        }
         HciAction::DeleteJob { job } => Some(job),
         HciAction::LabelImage { image, .. } | HciAction::DeleteImage { image } => Some(image),
         HciAction::RestartRepo { deployment, .. } | HciAction::DeleteRepo { deployment } => Some(deployment),

@@ -57,9 +57,7 @@ impl Suite for Hci {
     }
 
     fn run(options: &Options<Self>) -> Outcome {
-        let mut world = prepare(options);
-        world.run(world.plan.calm_at);
-        come_to_an_end(&mut world);
+        let mut world = played(options, |_| {});
         if world.trace.is_some()
             && let Some(broken) = world.rules.broken().cloned()
         {
@@ -78,6 +76,15 @@ impl Suite for Hci {
             trace: world.trace.take(),
         }
     }
+}
+
+/// A run from its beginning to its end, of a world that is changed before.
+pub(super) fn played(options: &Options<Hci>, change: impl FnOnce(&mut World)) -> World {
+    let mut world = prepare(options);
+    change(&mut world);
+    world.run(world.plan.calm_at);
+    come_to_an_end(&mut world);
+    world
 }
 
 fn prepare(options: &Options<Hci>) -> World {

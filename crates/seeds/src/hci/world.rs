@@ -60,6 +60,8 @@ pub struct World {
     pub now: Millis,
     pub store: Store,
     pub rng: fastrand::Rng,
+    /// By which the scheduler finds some nodes fuller than others.
+    pub seed: u64,
     pub queue: Queue<Event>,
     pub script: Script,
     pub replicas: Vec<Replica>,
@@ -68,6 +70,8 @@ pub struct World {
     pub job_specs: BTreeMap<Key, HciJob>,
     pub machines: BTreeMap<NodeName, Machine>,
     pub shapes: BTreeMap<Key, VmShape>,
+    /// The scheduler does not hear taints that only ask: to see what they are worth.
+    pub deaf: bool,
     /// Where migrations go.
     pub destinations: BTreeMap<Uid, NodeName>,
     /// Migrations that never end.
@@ -107,12 +111,14 @@ impl World {
             now: 0,
             store: Store::default(),
             rng: fastrand::Rng::with_seed(seed),
+            seed,
             queue: Queue::default(),
             replicas: Vec::new(),
             tasks: BTreeMap::new(),
             job_specs: BTreeMap::new(),
             machines: BTreeMap::new(),
             shapes: BTreeMap::new(),
+            deaf: false,
             destinations: BTreeMap::new(),
             endless_migrations: BTreeSet::new(),
             handed: BTreeMap::new(),

@@ -120,6 +120,7 @@ impl HciWorld {
             Box::new(kubevirt::KubeVirt::new(
                 trouble.failing_migrations,
                 trouble.endless_migrations,
+                options.seed,
             )),
             Box::new(longhorn::Longhorn::new(trouble.volumes)),
             Box::new(parts::Importers::new(trouble.parts, !for_real)),
