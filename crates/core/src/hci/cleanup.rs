@@ -374,11 +374,12 @@ pub fn unswept(turn: &Turn<'_>) -> Option<String> {
 /// Starts what was stopped on a node, and brings back what was moved from it, where that is asked for. Whoever was stopped for a node that is put
 /// back is started in any case: the setting is about nodes that were upgraded. Whether it is under way.
 pub fn start_vms(turn: &mut Turn<'_>, node: &NodeName) -> bool {
-    let restores = config::config(turn.view, &turn.after).is_ok_and(|config| config.restore_vm);
     let list = turn.view.hci.restore_lists.get(&nodes::restore_list(turn));
     let stopped = list.is_some_and(|list| list.nodes.get(node.as_str()).is_some_and(|vms| !vms.is_empty()));
     let comes_back = config::migrate_back(&turn.after).unwrap_or_default()
         && task::moved_from(turn.view, &turn.key, node).next().is_some();
+    // Read only where it says something: a node that is done is looked at in every turn.
+    let restores = stopped && config::config(turn.view, &turn.after).is_ok_and(|config| config.restore_vm);
     let in_vain = !is_changed(turn, node.as_str()) && waits_to_start(turn, node);
     let starts = stopped && (restores || in_vain);
     if !starts && !comes_back {
