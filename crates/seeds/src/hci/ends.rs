@@ -149,9 +149,13 @@ impl World {
     }
 
     /// Where nothing goes wrong and no person has a hand in it, a virtual machine is moved once: to a node that is done. Only from the node that goes
-    /// first there is none yet.
+    /// first there is none yet. A Rancher that hurries has not let go of the one that is done when the next one is taken.
     fn moves_in_vain(&self) -> Option<String> {
-        let alone = self.script.people.is_empty() && !self.script.comes_back && self.script.ground.nodes > 2;
+        let script = &self.script;
+        let alone = script.people.is_empty()
+            && !script.comes_back
+            && !script.trouble.rancher_hurries
+            && script.ground.nodes > 2;
         let first = self.script.ground.node_names().next()?;
         let moves = self.moves();
         let mut shapes = self.script.ground.vms.iter().filter(|_| alone);

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use afloat_core::hci::view::{HciKind, HciObject, Migration, Run, Seen, Vm, Vmi};
-use afloat_core::view::{Key, Node, NodeName, TaintEffect};
+use afloat_core::view::{Key, Node, NodeName, Operator, PodBudget, Requirement, Revision, Selector, TaintEffect};
 use afloat_scenes::{Binding, Candidate, VmShape, best};
 
+use super::longhorn::millis;
 use super::world::{Look, World};
 use crate::store::Writer;
 use crate::time::{Millis, SECOND, second};
@@ -17,6 +18,8 @@ const SHUTDOWN: Millis = 20 * SECOND;
 const COPY: Millis = 40 * SECOND;
 /// How long what has no place to go waits before it looks again.
 const PENDING: Millis = 10 * SECOND;
+/// How long the budget of a migration stays after that.
+const LINGERS: Millis = 5 * SECOND;
 const HOSTNAME: &str = "kubernetes.io/hostname";
 
 /// A running virtual machine on a node.
@@ -36,6 +39,14 @@ pub fn instance(shape: Option<&VmShape>, node: &NodeName) -> Vmi {
             .then(|| Arc::from("cannot migrate VMI: its container disk is on its node alone")),
         ..Vmi::default()
     }
+}
+
+/// The budget that guards the machine of a migration.
+fn budget_of(migration: &Key) -> Key {
+    Key::new(
+        &migration.namespace,
+        &format!("kubevirt-migration-pdb-{}", migration.name),
+    )
 }
 
 /// By `Manual` nobody runs whom no person has started, and with some versions of KubeVirt by `RerunOnFailure` neither: whoever runs stays so.
@@ -143,6 +154,7 @@ impl World {
                     *left -= 1;
                     self.endless_migrations.insert(migration.target.uid.clone());
                 }
+                self.guards(&migration.target.key, vm);
                 let from = from.cloned();
                 self.change(
                     Writer::KubeVirt,
@@ -165,6 +177,46 @@ impl World {
                 );
             }
             None => self.look_at(self.now + PENDING, Look::Migration(migration.target.key.clone())),
+        }
+    }
+
+    /// Nobody may take a machine away while it moves.
+    fn guards(&mut self, migration: &Key, vm: &Key) {
+        let of_it = Requirement {
+            key: Arc::from("kubevirt.io/vm"),
+            operator: Operator::In,
+            values: vec![Arc::clone(&vm.name)],
+        };
+        let budget = PodBudget {
+            key: budget_of(migration),
+            uid: self.store.base.new_uid(),
+            revision: Revision(0),
+            selector: Selector {
+                requirements: vec![of_it],
+            },
+            up_to_date: true,
+            disruptions_allowed: 0,
+            current_healthy: 2,
+            desired_healthy: 2,
+            expected_pods: 2,
+            unhealthy_may_go: false,
+        };
+        self.store.base.put(Writer::KubeVirt, "create", budget);
+        self.settle();
+    }
+
+    /// The budget of a migration that has ended, or is gone, goes a little later.
+    pub(super) fn budget(&mut self, migration: &Key) {
+        let budget = budget_of(migration);
+        let goes_on = |migration: &Arc<Seen<Migration>>| !matches!(&*migration.phase, "Succeeded" | "Failed");
+        let runs = self.store.hci.migrations.get(migration).is_some_and(goes_on);
+        if runs || self.store.base.budgets.get(&budget).is_none() {
+            return;
+        }
+        let upper = self.script.trouble.budgets_linger.map_or(LINGERS, millis);
+        if self.takes(&(Look::Budget(migration.clone()), 0), upper) {
+            self.store.base.remove::<PodBudget>(Writer::KubeVirt, &budget);
+            self.settle();
         }
     }
 

@@ -104,6 +104,7 @@ fn prepare(options: &Options<Hci>) -> World {
     }
     if plain {
         world.heard = Some(std::collections::BTreeSet::new());
+        world.rules.plain = true;
     }
     if !options.clean {
         // A machine that refuses to move is tried three times: more that fail would be another scenario.

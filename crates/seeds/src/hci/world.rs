@@ -46,7 +46,11 @@ pub enum Look {
     Vm(Key),
     Vmi(Key),
     Migration(Key),
+    /// At the budget of a migration.
+    Budget(Key),
     Volume(Key),
+    /// At the engine of a volume.
+    Engine(Key),
     Chart(Key),
     Part(Shelf, Key),
     Machine(NodeName),
@@ -76,6 +80,8 @@ pub struct World {
     pub destinations: BTreeMap<Uid, NodeName>,
     /// Migrations that never end.
     pub endless_migrations: BTreeSet<Uid>,
+    /// Replicas that are rebuilt slowly, by their volume.
+    pub slow_rebuilds: BTreeMap<Key, Millis>,
     /// Values of charts that Rancher has handed to fleet.
     pub handed: BTreeMap<Key, Arc<str>>,
     pub power_cuts: Vec<PowerCut>,
@@ -121,6 +127,7 @@ impl World {
             deaf: false,
             destinations: BTreeMap::new(),
             endless_migrations: BTreeSet::new(),
+            slow_rebuilds: BTreeMap::new(),
             handed: BTreeMap::new(),
             power_cuts: script.trouble.machines.power_cuts.clone(),
             cuts: Vec::new(),
@@ -198,7 +205,9 @@ impl World {
             Look::Vm(key) => self.vm(key),
             Look::Vmi(key) => self.vmi(key),
             Look::Migration(key) => self.migration(key),
+            Look::Budget(key) => self.budget(key),
             Look::Volume(key) => self.volume(key),
+            Look::Engine(key) => self.engine(key),
             Look::Chart(key) => self.chart(key),
             Look::Part(place, key) => self.part(*place, key),
             Look::Machine(node) => self.machine(node),

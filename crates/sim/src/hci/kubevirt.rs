@@ -9,13 +9,14 @@ use k8s_openapi::api::core::v1::Node;
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
+use super::rancher::NODE;
 use super::takes::Takes;
 use super::told;
 use crate::actor::{Actor, Decision, Turn};
 use crate::clock::after;
 use crate::object::{Key, Kind, Object, ObjectRef, name};
 use crate::queue::Queue;
-use crate::request::Request;
+use crate::request::{Request, Verb};
 use crate::view::{Change, View, is_node_ready};
 use afloat_core::hci::view::HciKind;
 use afloat_scenes::{Candidate, best};
@@ -25,6 +26,8 @@ const VMI: Kind = Kind::Hci(HciKind::Vmi);
 /// How long a guest takes to shut down, and a migration to copy its memory.
 const SHUTDOWN: Duration = Duration::from_secs(20);
 const COPY: Duration = Duration::from_secs(40);
+/// How long the budget of a migration stays after that.
+const LINGERS: Duration = Duration::from_secs(5);
 /// How long a migration without a place to go waits before it looks again.
 const PENDING: Duration = Duration::from_secs(10);
 /// Effect of taints that only ask to stay away.
@@ -39,6 +42,10 @@ pub struct KubeVirt {
     endless: BTreeMap<String, u32>,
     /// Those that do, by uid.
     stuck: BTreeSet<String>,
+    /// Migrations whose budget is there.
+    guarded: BTreeSet<Key>,
+    linger: Duration,
+    lingers: Takes,
     takes: Takes,
     /// By which the scheduler finds some nodes fuller than others.
     seed: u64,
@@ -62,6 +69,20 @@ pub(super) fn instance(vm: &str, node: &str, template: &Value) -> Value {
     })
 }
 
+fn budget_of(migration: &str) -> String {
+    format!("kubevirt-migration-pdb-{migration}")
+}
+
+/// Nobody may take a machine away while it moves.
+fn guard(migration: &Key, vm: &str, from: &str) -> Request {
+    let budget = json!({
+        "metadata": { "name": budget_of(&migration.name), "annotations": { NODE: from } },
+        "spec": { "minAvailable": 2, "selector": { "matchLabels": { "kubevirt.io/vm": vm } } },
+    });
+    // One that is asked for again after a refusal is there already.
+    Request::create(Kind::PodDisruptionBudget, &migration.namespace, budget).best_effort()
+}
+
 pub(super) fn node_of(instance: &DynamicObject) -> &str {
     instance.data["status"]["nodeName"].as_str().unwrap_or_default()
 }
@@ -76,8 +97,16 @@ fn is_to_run(vm: &DynamicObject, runs: bool) -> bool {
 }
 
 impl KubeVirt {
-    pub fn new(failing: BTreeMap<String, u32>, endless: BTreeMap<String, u32>, seed: u64) -> Self {
+    pub fn new(
+        failing: BTreeMap<String, u32>,
+        endless: BTreeMap<String, u32>,
+        linger: Option<Duration>,
+        seed: u64,
+    ) -> Self {
         Self {
+            guarded: BTreeSet::new(),
+            linger: linger.unwrap_or(LINGERS),
+            lingers: Takes::default(),
             seed,
             failing,
             endless,
@@ -119,14 +148,14 @@ impl KubeVirt {
 
     fn migration(&mut self, item: &ObjectRef, turn: &mut Turn<'_>) -> Decision {
         let Some(migration) = turn.view.one_of(HciKind::Migration, &item.key).cloned() else {
-            return Decision::nothing();
+            return self.unguard(item, turn);
         };
         let phase = migration.data["status"]["phase"]
             .as_str()
             .unwrap_or_default()
             .to_owned();
         if matches!(phase.as_str(), "Succeeded" | "Failed") {
-            return Decision::nothing();
+            return self.unguard(item, turn);
         }
         let vm = Key::new(
             item.key.namespace.clone(),
@@ -150,9 +179,15 @@ impl KubeVirt {
                 .as_str()
                 .map(str::to_owned);
             return match self.place(turn, &vm, &from, only.as_deref()) {
-                Some(target) => Decision::request(says(json!({
-                    "phase": "Running", "migrationState": { "sourceNode": from, "targetNode": target },
-                }))),
+                Some(target) => {
+                    self.guarded.insert(item.key.clone());
+                    Decision::requests(vec![
+                        guard(&item.key, &vm.name, &from),
+                        says(json!({
+                            "phase": "Running", "migrationState": { "sourceNode": from, "targetNode": target },
+                        })),
+                    ])
+                }
                 None if phase.is_empty() => Decision::request(says(json!({ "phase": "Pending" }))),
                 None => Decision::at(after(turn.now, PENDING)),
             };
@@ -186,6 +221,25 @@ impl KubeVirt {
     fn place(&self, turn: &mut Turn<'_>, vm: &Key, from: &str, only: Option<&str>) -> Option<String> {
         let all = places(turn.view, vm, from, only);
         best(&all, self.seed, |many| turn.rng.usize(..many)).map(str::to_owned)
+    }
+
+    /// The budget of a migration that has ended, or is gone, goes a little later.
+    fn unguard(&mut self, item: &ObjectRef, turn: &mut Turn<'_>) -> Decision {
+        if !self.guarded.contains(&item.key) {
+            return Decision::nothing();
+        }
+        if let Err(due) = self.lingers.done(item, self.linger, turn) {
+            return Decision::at(due);
+        }
+        self.guarded.remove(&item.key);
+        let key = &item.key;
+        let gone = Request {
+            verb: Verb::Delete,
+            namespace: key.namespace.clone(),
+            name: budget_of(&key.name),
+            ..Request::create(Kind::PodDisruptionBudget, "", json!({}))
+        };
+        Decision::request(Request { body: None, ..gone }.best_effort())
     }
 
     /// Whether a migration that has begun is there until somebody deletes it.
