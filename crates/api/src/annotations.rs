@@ -64,6 +64,11 @@ pub const HARVESTER_ALLOW_NODE_JOIN: &str = "harvesterhci.io/allow-node-join";
 pub const KUBEVIRT_DRAIN_TAINT: &str = "kubevirt.io/drain";
 /// Value of [`KUBEVIRT_DRAIN_TAINT`]; its effect is `NoSchedule`.
 pub const KUBEVIRT_DRAIN_TAINT_VALUE: &str = "draining";
+/// Taint of nodes that an upgrade has yet to take out of service: where there is a choice, virtual machines and pods go elsewhere, and are not moved
+/// once more. Its value names the upgrade; its effect is `PreferNoSchedule`.
+pub const UPGRADE_PENDING_TAINT: &str = "afloat.dev/upgrade-pending";
+/// On an Upgrade: the revision up to which nodes have to be seen to find every [`UPGRADE_PENDING_TAINT`] of it.
+pub const PENDING_AS_OF: &str = "afloat.dev/upgrade-pending-as-of";
 /// On a VirtualMachine that a task has stopped: when it was to run before.
 pub const RUN_BEFORE: &str = "afloat.dev/run-before";
 /// On a VirtualMachine that a task starts by another word than its own: when it is to run once it does.

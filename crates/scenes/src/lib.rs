@@ -4,6 +4,7 @@
 mod deleted;
 mod ground;
 mod people;
+mod placing;
 mod script;
 mod trouble;
 mod with_people;
@@ -14,5 +15,6 @@ pub use ground::{
     VmShape,
 };
 pub use people::{Act, Deed, Moment, SECOND_UPGRADE};
+pub use placing::{Candidate, best};
 pub use script::{End, HciScenario, Script};
 pub use trouble::{MachineTrouble, PartsTrouble, PowerCut, Trouble, VolumeTrouble};

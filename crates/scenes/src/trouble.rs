@@ -19,6 +19,10 @@ pub struct Trouble {
     pub parts: PartsTrouble,
     /// When Rancher is restarted, and for how long it is away then.
     pub rancher_restarts: Vec<(Moment, Duration)>,
+    /// Rancher asks about two nodes at once, whatever it was told.
+    pub rancher_hurries: bool,
+    /// How long the budget of a migration that has ended stays, where it does not go soon.
+    pub budgets_linger: Option<Duration>,
     /// The repository does not answer the first so many times.
     pub repo_silent: u32,
 }
@@ -30,6 +34,10 @@ pub struct VolumeTrouble {
     pub stuck: BTreeMap<String, Option<Duration>>,
     /// How long the rebuilding of a replica takes, where it is not quick.
     pub rebuild: Option<Duration>,
+    /// How long an engine takes to say that a replica is whole, where it does not say so soon.
+    pub engines_behind: Option<Duration>,
+    /// Replicas that fail at a moment, by their volume, and how long it takes to rebuild them.
+    pub lost: Vec<(Moment, &'static str, Duration)>,
 }
 
 /// What goes wrong with machines.

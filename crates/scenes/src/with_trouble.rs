@@ -181,6 +181,37 @@ pub(super) const LIST: &[HciScenario] = &[
         },
     ),
     HciScenario::new(
+        "harvester-slow-engine",
+        "two nodes; engines say late that replicas are rebuilt, and the second node waits for them",
+        || {
+            Script::new(2, 8)
+                .with(|trouble| trouble.volumes.engines_behind = Some(Duration::from_mins(50)))
+                .says(&["waits for volumes that have not all their replicas"])
+        },
+    ),
+    HciScenario::new(
+        "harvester-replica-fails",
+        "a replica fails when node-2 has just begun: nobody moves before it is rebuilt",
+        || {
+            Script::small()
+                .with(|trouble| {
+                    let rebuild = Duration::from_mins(40);
+                    let begun = Moment::Node("node-2", "Pre-draining");
+                    trouble.volumes.lost.push((begun, "pvc-vm-02", rebuild));
+                })
+                .says(&["waits for volumes that have not all their replicas: pvc-vm-02"])
+        },
+    ),
+    HciScenario::new(
+        "harvester-lingering-budgets",
+        "budgets of migrations stay long after these have ended: Rancher is not let drain a node before they are gone",
+        || {
+            Script::small()
+                .with(|trouble| trouble.budgets_linger = Some(Duration::from_mins(40)))
+                .says(&["waits until the budgets of migrations are gone: kubevirt-migration-pdb-"])
+        },
+    ),
+    HciScenario::new(
         "harvester-stubborn-vm",
         "a virtual machine whose migrations fail twice is tried again, and moves",
         || refuses_to_move(2).says(&["the guest writes faster than it can be copied"]),
@@ -269,6 +300,15 @@ pub(super) const LIST: &[HciScenario] = &[
                     (Moment::Node("node-2", "Pre-draining"), away),
                 ];
             })
+        },
+    ),
+    HciScenario::new(
+        "harvester-rancher-hurries",
+        "Rancher cordons and asks about two nodes at once: the second one waits until the first is done",
+        || {
+            Script::small()
+                .with(|trouble| trouble.rancher_hurries = true)
+                .says(&["waits for node-1, which is Pre-draining", "waits for node-2, which is"])
         },
     ),
     HciScenario::new(

@@ -34,10 +34,16 @@ pub enum HciAction {
         mark: NodeMark,
         value: Option<Arc<str>>,
     },
-    /// Removes the taint `kubevirt.io/drain` that an upgrade's Job has put there; the others stay.
+    /// Says that a node is not done yet, to whoever looks for a place (`afloat.dev/upgrade-pending`).
+    TaintPending {
+        node: Target,
+        /// All taints of the node with that one, as they are to be.
+        taints: Vec<crate::view::Taint>,
+    },
+    /// Removes what an upgrade and its Jobs have put there, `afloat.dev/upgrade-pending` and `kubevirt.io/drain`; the other taints stay.
     Untaint {
         node: Target,
-        /// All taints of the node but that one, as they were seen.
+        /// All taints of the node but those, as they were seen.
         keep: Vec<crate::view::Taint>,
     },
     CreateJob(Box<HciJob>),
@@ -280,6 +286,7 @@ impl HciAction {
             Self::WriteUpgrade { .. } => "write-hci-upgrade",
             Self::NotLatest { .. } => "not-latest",
             Self::MarkNode { .. } => "mark-node",
+            Self::TaintPending { .. } => "taint-pending",
             Self::Untaint { .. } => "untaint",
             Self::CreateJob(_) => "create-job",
             Self::DeleteJob { .. } => "delete-job",

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use afloat_api::annotations::{KUBEVIRT_DRAIN_TAINT, RUN_AFTER, WISH};
+use afloat_api::annotations::{KUBEVIRT_DRAIN_TAINT, PENDING_AS_OF, RUN_AFTER, WISH};
 use afloat_api::foreign::rancher::LOCAL_NAMESPACE;
 use afloat_api::harvester::{HarvesterNodeState as State, NAMESPACE, Upgrade, UpgradeCondition as Is, UpgradeState};
 use afloat_api::{Reason, labels, names};
@@ -13,7 +13,7 @@ use super::config::{self, ABORT};
 use super::rollout::{self, Ended};
 use super::turn::{PREFLIGHT_PASSED, Tri, Turn, condition_of, minutes_after, moment};
 use super::view::{Job, Seen};
-use super::{image, nodes, report, task, waits};
+use super::{image, nodes, pending, report, task, waits};
 use crate::view::{Key, Node, NodeName, Taint, Target, Uid, View, WorkloadKind};
 
 /// Charts that fleet has to leave alone while the manifests are applied.
@@ -186,20 +186,21 @@ fn unwind(turn: &mut Turn<'_>, node: &Node) {
     }
     turn.set_node(node.name.as_str(), State::ImagesPreloaded, "", PUT_BACK);
     // Before that is said: nobody would know any more that the taint is ours.
-    if let Some(action) = untainted(node) {
+    if let Some(action) = untainted(node, true) {
         turn.first(action);
     }
 }
 
 /// Lets virtual machines come to a node again.
 pub fn untaint(turn: &mut Turn<'_>, node: &Node) {
-    if let Some(action) = untainted(node) {
+    if let Some(action) = untainted(node, true) {
         turn.then(action);
     }
 }
 
-fn untainted(node: &Node) -> Option<HciAction> {
-    let is_ours = |taint: &Taint| &*taint.key == KUBEVIRT_DRAIN_TAINT;
+/// Takes our own taint from a node, and KubeVirt's where this upgrade has emptied it: that one may be somebody else's.
+fn untainted(node: &Node, emptied: bool) -> Option<HciAction> {
+    let is_ours = |taint: &Taint| pending::is_ours(taint) || (emptied && &*taint.key == KUBEVIRT_DRAIN_TAINT);
     let keep = node.taints.iter().filter(|taint| !is_ours(taint)).cloned().collect();
     let node_target = node.target();
     node.taints.iter().any(is_ours).then_some(HciAction::Untaint {
@@ -323,6 +324,10 @@ fn tell_who_stays_off(turn: &mut Turn<'_>) -> Option<String> {
 fn late(turn: &mut Turn<'_>) {
     call_off(turn);
     unserve(turn);
+    let (view, upgrade) = (turn.view, Arc::clone(&turn.before));
+    for action in pending::left(view, &upgrade).filter_map(|node| untainted(node, false)) {
+        turn.first(action);
+    }
 }
 
 fn close(turn: &mut Turn<'_>) {
@@ -369,11 +374,12 @@ pub fn unswept(turn: &Turn<'_>) -> Option<String> {
 /// Starts what was stopped on a node, and brings back what was moved from it, where that is asked for. Whoever was stopped for a node that is put
 /// back is started in any case: the setting is about nodes that were upgraded. Whether it is under way.
 pub fn start_vms(turn: &mut Turn<'_>, node: &NodeName) -> bool {
-    let restores = config::config(turn.view, &turn.after).is_ok_and(|config| config.restore_vm);
     let list = turn.view.hci.restore_lists.get(&nodes::restore_list(turn));
     let stopped = list.is_some_and(|list| list.nodes.get(node.as_str()).is_some_and(|vms| !vms.is_empty()));
     let comes_back = config::migrate_back(&turn.after).unwrap_or_default()
         && task::moved_from(turn.view, &turn.key, node).next().is_some();
+    // Read only where it says something: a node that is done is looked at in every turn.
+    let restores = stopped && config::config(turn.view, &turn.after).is_ok_and(|config| config.restore_vm);
     let in_vain = !is_changed(turn, node.as_str()) && waits_to_start(turn, node);
     let starts = stopped && (restores || in_vain);
     if !starts && !comes_back {
@@ -429,10 +435,11 @@ fn tidy(turn: &mut Turn<'_>) -> bool {
                 });
             }
         }
-        if has_emptied(turn, node) {
-            untaint(turn, node);
+        if let Some(action) = untainted(node, has_emptied(turn, node)) {
+            turn.first(action);
         }
     }
+    let all_seen = pending::all_seen(turn);
     rollout::put_back(turn, ended);
     let uid = turn.target.uid.clone();
     let paused: Vec<Target> = turn
@@ -458,7 +465,7 @@ fn tidy(turn: &mut Turn<'_>) -> bool {
         turn.first(HciAction::RestoreUpdateMethods { chart, methods });
     }
     unserve(turn);
-    turn.idle() && !starting
+    turn.idle() && !starting && all_seen
 }
 
 /// Jobs of an upgrade that go on, but for those that start virtual machines again.
@@ -482,9 +489,10 @@ fn call_off(turn: &mut Turn<'_>) {
     }
 }
 
-/// Whether something is left of an upgrade that is over: what it had served its release with, or a Job.
+/// Whether something is left of an upgrade that is over: what it had served its release with, a Job, or its taint on a node.
 pub fn lingers(view: &View, upgrade: &Upgrade) -> bool {
-    serves(view, upgrade) || going_on(view, upgrade).next().is_some()
+    let tainted = pending::left(view, upgrade).next().is_some();
+    tainted || serves(view, upgrade) || going_on(view, upgrade).next().is_some()
 }
 
 fn serves(view: &View, upgrade: &Upgrade) -> bool {
@@ -600,6 +608,7 @@ fn again(turn: &mut Turn<'_>) {
     }
     turn.annotate(WISH, None);
     turn.annotate(ABORT, None);
+    turn.annotate(PENDING_AS_OF, None);
     turn.finalizer(true);
     turn.label(labels::HARVESTER_UPGRADE_CLEANUP, None);
     turn.state_label(UpgradeState::LoggingInfraPrepared);

@@ -16,6 +16,7 @@ mod flow;
 mod image;
 mod nodes;
 pub mod pause;
+mod pending;
 pub mod preflight;
 pub mod release;
 pub mod report;

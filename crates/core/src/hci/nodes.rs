@@ -10,7 +10,7 @@ use afloat_api::harvester::{HarvesterNodeState as State, PAUSED_MESSAGE, PAUSED_
 use super::action::{HciAction, Hook, JobKind, NodeMark};
 use super::turn::{Tri, Turn, minutes_after, moment};
 use super::view::{Job, RestoreList, Seen};
-use super::{alone, cleanup, deadlines, image, pause, rollout, vms, waits};
+use super::{alone, cleanup, deadlines, image, pause, pending, rollout, vms, waits};
 use crate::view::{Key, Node, NodeName};
 
 /// How long a node may take from the end of its Job until it is back with the new system.
@@ -117,11 +117,14 @@ fn roster(turn: &mut Turn<'_>) {
     let joined = turn
         .view
         .nodes
-        .keys()
-        .filter(|node| !turn.status().node_statuses.contains_key(node.as_str()));
+        .values()
+        .filter(|node| !turn.status().node_statuses.contains_key(node.name.as_str()));
     for node in joined.cloned().collect::<Vec<_>>() {
+        if !cleanup::ending(turn) && !pending::tells(turn, &node) {
+            continue;
+        }
         turn.set_node(
-            node.as_str(),
+            node.name.as_str(),
             State::ImagesPreloaded,
             "",
             "joined after the images were brought",
@@ -460,7 +463,7 @@ fn succeeded(turn: &mut Turn<'_>, node: &Node) {
     done(turn, node);
 }
 
-/// What a node that is done still owes: the answer, its mark and taint, and its virtual machines.
+/// What a node that is done still owes: the answer, its mark and taints, and its virtual machines.
 pub fn done(turn: &mut Turn<'_>, node: &Node) {
     if turn.status().single_node.is_empty() {
         answer(turn, node, Hook::PostDrain);

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::action::{ClusterChange, HciAction};
 use super::turn::{Tri, Turn};
 use super::view::LocalCluster;
-use super::{cleanup, flow, image};
+use super::{cleanup, flow, image, pending};
 use crate::view::Key;
 
 /// How long Longhorn waits for a node to come back before it builds replicas elsewhere, while nodes reboot.
@@ -49,6 +49,9 @@ pub fn begun(turn: &mut Turn<'_>) -> bool {
         return false;
     };
     settle(turn);
+    if !pending::told(turn) {
+        return false;
+    }
     if cluster.rolled_out_for.as_ref() == Some(&turn.target.uid) {
         turn.state_label(UpgradeState::UpgradingNodes);
         turn.set(Is::NodesUpgraded, Tri::Unknown, "", "");

@@ -93,6 +93,7 @@ macro_rules! shelves {
         pub struct Hci {
             $($(#[$doc])* pub $field: BTreeMap<Key, Arc<Seen<$type>>>,)*
             vmis_by_node: BTreeMap<NodeName, BTreeSet<Key>>,
+            migrations_by_vm: BTreeMap<Key, BTreeSet<Key>>,
             /// What the repository of an Upgrade answered last.
             pub repos: BTreeMap<Key, RepoAnswer>,
             /// Image of the Jobs where the Upgrade names none: the operator's own.
@@ -207,6 +208,16 @@ shelves! {
     HelmRelease in helm_releases: HelmRelease,
 }
 
+/// Takes one of those away that are found by another.
+fn forget<K: Ord>(found: &mut BTreeMap<K, BTreeSet<Key>>, by: &K, key: &Key) {
+    if let Some(keys) = found.get_mut(by) {
+        keys.remove(key);
+        if keys.is_empty() {
+            found.remove(by);
+        }
+    }
+}
+
 impl HciKind {
     pub fn all() -> impl Iterator<Item = Self> {
         <Self as strum::IntoEnumIterator>::iter()
@@ -218,36 +229,50 @@ impl HciKind {
 }
 
 impl Hci {
-    /// Puts a running virtual machine where it can be found by its node. Called after [`Hci::put`].
-    pub fn index(&mut self, key: &Key) {
-        if let Some(node) = self.vmis.get(key).and_then(|vmi| vmi.node.clone()) {
+    /// Puts a running virtual machine where it can be found by its node, and a migration by its machine. Called after [`Hci::put`].
+    fn index(&mut self, kind: HciKind, key: &Key) {
+        if let Some(node) = self.node_of(kind, key) {
             self.vmis_by_node.entry(node).or_default().insert(key.clone());
+        }
+        if let Some(vm) = self.vm_of(kind, key) {
+            self.migrations_by_vm.entry(vm).or_default().insert(key.clone());
         }
     }
 
     fn unindex(&mut self, kind: HciKind, key: &Key) {
-        if kind != HciKind::Vmi {
-            return;
+        if let Some(node) = self.node_of(kind, key) {
+            forget(&mut self.vmis_by_node, &node, key);
         }
-        let Some(node) = self.vmis.get(key).and_then(|vmi| vmi.node.clone()) else {
-            return;
-        };
-        if let Some(keys) = self.vmis_by_node.get_mut(&node) {
-            keys.remove(key);
-            if keys.is_empty() {
-                self.vmis_by_node.remove(&node);
-            }
+        if let Some(vm) = self.vm_of(kind, key) {
+            forget(&mut self.migrations_by_vm, &vm, key);
         }
+    }
+
+    fn node_of(&self, kind: HciKind, vmi: &Key) -> Option<NodeName> {
+        let vmi = self.vmis.get(vmi).filter(|_| kind == HciKind::Vmi);
+        vmi.and_then(|vmi| vmi.node.clone())
+    }
+
+    fn vm_of(&self, kind: HciKind, migration: &Key) -> Option<Key> {
+        let there = self.migrations.get(migration).filter(|_| kind == HciKind::Migration)?;
+        Some(Key {
+            namespace: Arc::clone(&migration.namespace),
+            name: Arc::clone(&there.vmi),
+        })
     }
 
     /// Puts an object in and keeps the index true; whether anything but its revision is new.
     pub fn take(&mut self, object: HciObject) -> bool {
         let (kind, key) = (object.kind(), object.target().key.clone());
         let changed = self.put(object);
-        if kind == HciKind::Vmi {
-            self.index(&key);
-        }
+        self.index(kind, &key);
         changed
+    }
+
+    /// The migrations of a virtual machine that are there, by name.
+    pub fn migrations_of<'a>(&'a self, vm: &Key) -> impl Iterator<Item = &'a Arc<Seen<Migration>>> + use<'a> {
+        let keys = self.migrations_by_vm.get(vm).into_iter().flatten();
+        keys.filter_map(|key| self.migrations.get(key))
     }
 
     /// The virtual machines that are on a node and not over.

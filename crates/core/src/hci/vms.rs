@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use afloat_api::{annotations, labels};
 
-use self::elsewhere::Elsewhere;
+use self::elsewhere::{Elsewhere, Stock};
 use super::view::{Seen, Vmi};
 use crate::view::{Key, Node, NodeName, TaintEffect, View};
 
@@ -92,9 +92,13 @@ pub fn hosts(view: &View) -> impl Iterator<Item = &Arc<Node>> {
 
 /// The virtual machines on a node that cannot leave it by migration, by name.
 pub fn bound(view: &View, node: &NodeName) -> Vec<Bound> {
+    bound_on(view, &Stock::new(view), node)
+}
+
+fn bound_on(view: &View, stock: &Stock<'_>, node: &NodeName) -> Vec<Bound> {
     let others: Vec<&Arc<Node>> = hosts(view).filter(|other| other.name != *node).collect();
     let in_service: Vec<&Arc<Node>> = others.iter().copied().filter(|other| takes_vms(other)).collect();
-    let elsewhere = Elsewhere::new(view, node);
+    let elsewhere = Elsewhere::new(stock, node);
     let bound = |vmi: &Arc<Seen<Vmi>>| {
         let whys = whys(vmi, &others, &in_service, &elsewhere);
         (!whys.is_empty()).then(|| Bound {
@@ -112,7 +116,11 @@ pub fn bound(view: &View, node: &NodeName) -> Vec<Bound> {
 
 /// The same for all nodes.
 pub fn all_bound(view: &View) -> Vec<Bound> {
-    view.nodes.keys().flat_map(|node| bound(view, node)).collect()
+    let stock = Stock::new(view);
+    view.nodes
+        .keys()
+        .flat_map(|node| bound_on(view, &stock, node))
+        .collect()
 }
 
 /// Whether everybody has left a node.

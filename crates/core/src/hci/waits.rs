@@ -109,12 +109,10 @@ pub fn emptying(view: &View, node: &Node) -> (&'static str, String) {
 /// How a virtual machine gets on with leaving.
 fn how(view: &View, vmi: &Seen<Vmi>) -> String {
     let key = &vmi.target.key;
-    let of_it = view
+    let last = view
         .hci
-        .migrations
-        .values()
-        .filter(|migration| migration.target.key.namespace == key.namespace && migration.vmi == key.name);
-    let last = of_it.max_by_key(|migration| migration.target.revision);
+        .migrations_of(key)
+        .max_by_key(|migration| migration.target.revision);
     let jobs = view.hci.jobs.values().filter(|job| !job.complete);
     let cancelled: usize = jobs.map(|job| job.cancelled.count(key)).sum();
     let before = match cancelled {

@@ -27,9 +27,9 @@ pub fn of(action: &HciAction) -> Request {
         HciAction::MarkNode { node, mark, value } => {
             merge(Kind::Node, node, annotation(marked(*mark), value.as_deref()))
         }
-        HciAction::Untaint { node, keep } => {
-            let keep: Vec<Value> = keep.iter().map(taint).collect();
-            merge(Kind::Node, node, spec(&json!({ "taints": keep })))
+        HciAction::TaintPending { node, taints } | HciAction::Untaint { node, keep: taints } => {
+            let taints: Vec<Value> = taints.iter().map(taint).collect();
+            merge(Kind::Node, node, spec(&json!({ "taints": taints })))
         }
         HciAction::CreateJob(wanted) => make(Is::Job, &wanted.key, job(wanted)),
         HciAction::DeleteJob { job } => with_children(delete(Kind::Hci(Is::Job), job, None)),

@@ -26,6 +26,8 @@ pub enum Bug {
     ForgetStart,
     /// The taint of a node stays there.
     LeaveTaint,
+    /// A node that is done goes on saying that it is not.
+    KeepPending,
     /// For whom Rancher was asked is not noted.
     AskTwice,
     /// Volumes are taken off whoever uses them.
@@ -33,7 +35,7 @@ pub enum Bug {
 }
 
 impl Bug {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::DropRevision,
         Self::IgnoreUid,
         Self::AnswerEarly,
@@ -42,6 +44,7 @@ impl Bug {
         Self::ForgetRecord,
         Self::ForgetStart,
         Self::LeaveTaint,
+        Self::KeepPending,
         Self::AskTwice,
         Self::DetachUsed,
     ];
@@ -56,6 +59,7 @@ impl Bug {
             Self::ForgetRecord => "forget-record",
             Self::ForgetStart => "forget-start",
             Self::LeaveTaint => "leave-taint",
+            Self::KeepPending => "keep-pending",
             Self::AskTwice => "ask-twice",
             Self::DetachUsed => "detach-used",
         }

@@ -1,11 +1,12 @@
 //! How a run has to end: as its scenario says, every virtual machine as it was, nothing left behind.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
 use afloat_api::harvester::Upgrade;
 use afloat_api::labels;
-use afloat_core::hci::view::{HciKind, Run};
+use afloat_core::hci::view::{HciKind, HciObject, Run};
 use afloat_core::hci::{Tri, condition_of, config};
 use afloat_core::view::{Key, Node};
 use afloat_scenes::{Act, Deed, End, NEW_KUBERNETES, NEW_OS, OLD_KUBERNETES, SYSTEM, VmShape};
@@ -102,6 +103,10 @@ impl World {
             self.rules
                 .judge(7, left.is_none(), || format!("left: {}", left.unwrap_or_default()));
         }
+        if self.script.end == End::Succeeded && self.heard.is_some() && !self.deaf {
+            let restless = self.moves_in_vain();
+            self.rules.judge(9, restless.is_none(), || restless.unwrap_or_default());
+        }
         if self.script.end == End::Succeeded {
             let behind = self.services_are_behind();
             self.rules.judge(12, behind.is_none(), || behind.unwrap_or_default());
@@ -124,6 +129,40 @@ impl World {
                     node.name
                 )
             })
+        })
+    }
+
+    /// How often each virtual machine was moved.
+    pub fn moves(&self) -> BTreeMap<Arc<str>, usize> {
+        let history = self.store.history(HciKind::Migration).iter();
+        let mut moves = BTreeMap::new();
+        for change in history {
+            if let (Some(HciObject::Migration(before)), Some(HciObject::Migration(after))) =
+                (&change.before, &change.after)
+                && &*after.phase == "Succeeded"
+                && before.phase != after.phase
+            {
+                *moves.entry(Arc::clone(&after.vmi)).or_default() += 1;
+            }
+        }
+        moves
+    }
+
+    /// Where nothing goes wrong and no person has a hand in it, a virtual machine is moved once: to a node that is done. Only from the node that goes
+    /// first there is none yet. A Rancher that hurries has not let go of the one that is done when the next one is taken.
+    fn moves_in_vain(&self) -> Option<String> {
+        let script = &self.script;
+        let alone = script.people.is_empty()
+            && !script.comes_back
+            && !script.trouble.rancher_hurries
+            && script.ground.nodes > 2;
+        let first = self.script.ground.node_names().next()?;
+        let moves = self.moves();
+        let mut shapes = self.script.ground.vms.iter().filter(|_| alone);
+        shapes.find_map(|shape| {
+            let moved = moves.get(shape.name.as_str()).copied().unwrap_or_default();
+            let least = if shape.node == first { 2 } else { 1 };
+            (moved > least).then(|| format!("{} of {} was moved {moved} times", shape.name, shape.node))
         })
     }
 

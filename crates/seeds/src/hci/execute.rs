@@ -8,9 +8,11 @@ use afloat_api::harvester::Upgrade;
 use afloat_api::labels;
 use afloat_core::hci::action::{ClusterChange, HciAction, HciJob, Hook, NodeMark, Repo, TaskWrite};
 use afloat_core::hci::view::{HciKind, HciObject, Image, Job, Log, Migration, RestoreList, Seen};
+use afloat_core::hci::{Tri, condition_of};
 use afloat_core::view::{Key, Node, NodeName, Revision, Target, Uid, Workload, WorkloadKind};
 
 use super::bugs::Bug;
+use super::rules::is_pending;
 use super::store::{Loose, Shelf, meant};
 use super::world::World;
 use crate::store::{Meant, Refused, Writer};
@@ -65,7 +67,16 @@ impl Executor<'_> {
                 NodeMark::PendingOsImage => node.hci.pending_os_image.clone_from(value),
             }),
             HciAction::Untaint { .. } if self.bug == Some(Bug::LeaveTaint) => Ok(Answer::Nothing),
-            HciAction::Untaint { node, keep } => self.change_node(node, |node| node.taints.clone_from(keep)),
+            HciAction::TaintPending { node, taints } => self.change_node(node, |node| node.taints.clone_from(taints)),
+            HciAction::Untaint { node, keep } => {
+                let upgrade = self.world.upgrade().map(|upgrade| &upgrade.what);
+                let runs = upgrade.is_some_and(|upgrade| condition_of(upgrade, "NodesUpgraded") == Some(Tri::Unknown));
+                let keeps = self.bug == Some(Bug::KeepPending) && runs;
+                self.change_node(node, |node| {
+                    let ours = node.taints.iter().filter(|taint| keeps && is_pending(taint));
+                    node.taints = keep.iter().chain(ours).cloned().collect();
+                })
+            }
             HciAction::CreateJob(job) => self.create_job(job),
             HciAction::CreateLog { key, upgrade } => {
                 self.create(HciKind::UpgradeLog, key, upgrade, Log::default(), HciObject::UpgradeLog)

@@ -60,6 +60,12 @@ impl Eyes {
         store.node_revision(self.cursors[Shelf::Node.index()])
     }
 
+    /// The revision up to which volumes and their engines were seen.
+    pub fn storage_seen(&self, store: &Store) -> u64 {
+        let seen = |kind| store.seen_up_to(kind, self.cursors[Shelf::Hci(kind).index()]);
+        seen(HciKind::Volume).min(seen(HciKind::Engine))
+    }
+
     fn list(&mut self, store: &Store, place: Shelf, revision: u64) {
         let upto = store.length_at(place, revision);
         match place {

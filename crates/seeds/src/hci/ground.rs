@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::ends::run_of;
 use super::kubevirt::instance;
-use super::longhorn::{NAMESPACE as LONGHORN, attached, volume_of};
+use super::longhorn::NAMESPACE as LONGHORN;
 use super::people::SHOP;
 use super::rancher::plan_key;
 use super::world::World;
@@ -43,13 +43,7 @@ impl World {
             };
             self.make(SETUP, (SHOP, &vm.name), machine, HciObject::Vm);
             self.make(SETUP, (SHOP, &vm.name), instance(Some(vm), &node), HciObject::Vmi);
-            let volume = volume_of(&key);
-            self.make(
-                SETUP,
-                (LONGHORN, &volume.name),
-                attached(&vm.name, &node),
-                HciObject::Volume,
-            );
+            self.lay_volume(&vm.name, &node);
         }
         let runs: Arc<str> = Arc::from(OLD_RELEASE);
         self.make(SETUP, ("", "server-version"), runs, HciObject::Setting);

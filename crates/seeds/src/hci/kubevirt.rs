@@ -1,15 +1,14 @@
 //! KubeVirt: virtual machines that are to run do, somewhere they may; those that are to be off stop; migrations move them, or fail. A
 //! machine whose node goes away under it is lost, and says so.
 
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use afloat_api::annotations::KUBEVIRT_DRAIN_TAINT;
 use afloat_core::hci::view::{HciKind, HciObject, Migration, Run, Seen, Vm, Vmi};
-use afloat_core::view::{Key, Node, NodeName};
-use afloat_scenes::{Binding, VmShape};
+use afloat_core::view::{Key, Node, NodeName, Operator, PodBudget, Requirement, Revision, Selector, TaintEffect};
+use afloat_scenes::{Binding, Candidate, VmShape, best};
 
+use super::longhorn::millis;
 use super::world::{Look, World};
 use crate::store::Writer;
 use crate::time::{Millis, SECOND, second};
@@ -19,6 +18,8 @@ const SHUTDOWN: Millis = 20 * SECOND;
 const COPY: Millis = 40 * SECOND;
 /// How long what has no place to go waits before it looks again.
 const PENDING: Millis = 10 * SECOND;
+/// How long the budget of a migration stays after that.
+const LINGERS: Millis = 5 * SECOND;
 const HOSTNAME: &str = "kubernetes.io/hostname";
 
 /// A running virtual machine on a node.
@@ -38,6 +39,14 @@ pub fn instance(shape: Option<&VmShape>, node: &NodeName) -> Vmi {
             .then(|| Arc::from("cannot migrate VMI: its container disk is on its node alone")),
         ..Vmi::default()
     }
+}
+
+/// The budget that guards the machine of a migration.
+fn budget_of(migration: &Key) -> Key {
+    Key::new(
+        &migration.namespace,
+        &format!("kubevirt-migration-pdb-{}", migration.name),
+    )
 }
 
 /// By `Manual` nobody runs whom no person has started, and with some versions of KubeVirt by `RerunOnFailure` neither: whoever runs stays so.
@@ -145,6 +154,7 @@ impl World {
                     *left -= 1;
                     self.endless_migrations.insert(migration.target.uid.clone());
                 }
+                self.guards(&migration.target.key, vm);
                 let from = from.cloned();
                 self.change(
                     Writer::KubeVirt,
@@ -170,6 +180,46 @@ impl World {
         }
     }
 
+    /// Nobody may take a machine away while it moves.
+    fn guards(&mut self, migration: &Key, vm: &Key) {
+        let of_it = Requirement {
+            key: Arc::from("kubevirt.io/vm"),
+            operator: Operator::In,
+            values: vec![Arc::clone(&vm.name)],
+        };
+        let budget = PodBudget {
+            key: budget_of(migration),
+            uid: self.store.base.new_uid(),
+            revision: Revision(0),
+            selector: Selector {
+                requirements: vec![of_it],
+            },
+            up_to_date: true,
+            disruptions_allowed: 0,
+            current_healthy: 2,
+            desired_healthy: 2,
+            expected_pods: 2,
+            unhealthy_may_go: false,
+        };
+        self.store.base.put(Writer::KubeVirt, "create", budget);
+        self.settle();
+    }
+
+    /// The budget of a migration that has ended, or is gone, goes a little later.
+    pub(super) fn budget(&mut self, migration: &Key) {
+        let budget = budget_of(migration);
+        let goes_on = |migration: &Arc<Seen<Migration>>| !matches!(&*migration.phase, "Succeeded" | "Failed");
+        let runs = self.store.hci.migrations.get(migration).is_some_and(goes_on);
+        if runs || self.store.base.budgets.get(&budget).is_none() {
+            return;
+        }
+        let upper = self.script.trouble.budgets_linger.map_or(LINGERS, millis);
+        if self.takes(&(Look::Budget(migration.clone()), 0), upper) {
+            self.store.base.remove::<PodBudget>(Writer::KubeVirt, &budget);
+            self.settle();
+        }
+    }
+
     fn end_migration(&mut self, migration: &Arc<Seen<Migration>>, why: Option<&str>) {
         let ended = second(self.now);
         self.change(
@@ -184,30 +234,38 @@ impl World {
         );
     }
 
-    /// Where a machine may go, other than where it is: in service, not tainted, and the least crowded. Of two the one that was upgraded
-    /// is preferred, or a machine would move twice.
-    fn room_for(&self, vm: &Key, from: Option<&NodeName>, only: Option<&NodeName>) -> Option<NodeName> {
+    /// Where a machine may go, other than where it is, and the scheduler would rather have it.
+    fn room_for(&mut self, vm: &Key, from: Option<&NodeName>, only: Option<&NodeName>) -> Option<NodeName> {
         let shape = self.shapes.get(vm);
         let selected = shape.filter(|shape| shape.bound == Some(Binding::Selector));
+        let asks = |node: &Node, only: bool| {
+            let taints = node.taints.iter();
+            taints
+                .filter(|taint| (taint.effect == TaintEffect::PreferNoSchedule) == only)
+                .count()
+        };
         let takes = |node: &&Arc<Node>| {
-            let tainted = node.taints.iter().any(|taint| &*taint.key == KUBEVIRT_DRAIN_TAINT);
             only.is_none_or(|only| *only == node.name)
                 && Some(&node.name) != from
                 && node.available()
-                && !tainted
+                && asks(node, false) == 0
                 && selected.is_none_or(|shape| shape.node == node.name.as_str())
         };
-        let crowd = |node: &Node| {
-            let there = self.store.hci.vmis.values();
-            there.filter(|vmi| vmi.node.as_ref() == Some(&node.name)).count()
+        let candidate = |node: &'_ Arc<Node>| {
+            let vmis = self.store.hci.vmis_on(&node.name);
+            let asks = if self.deaf { 0 } else { asks(node, true) };
+            (Arc::clone(node), asks, vmis.count())
         };
-        let best = self.store.base.nodes.values().filter(takes).max_by_key(|node| {
-            (
-                Arc::clone(&node.os_image),
-                Reverse(crowd(node)),
-                Reverse(node.name.clone()),
-            )
-        });
-        best.map(|node| node.name.clone())
+        let all: Vec<(Arc<Node>, usize, usize)> = self.store.base.nodes.values().filter(takes).map(candidate).collect();
+        let all: Vec<Candidate<'_>> = all
+            .iter()
+            .map(|(node, asks, crowd)| Candidate {
+                node: node.name.as_str(),
+                asks: *asks,
+                crowd: *crowd,
+            })
+            .collect();
+        let rng = &mut self.rng;
+        best(&all, self.seed, |many| rng.usize(..many)).map(NodeName::from)
     }
 }

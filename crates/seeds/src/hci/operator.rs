@@ -293,6 +293,7 @@ impl World {
         }
         let doing = Doing {
             nodes_seen: eyes.nodes_seen(&self.store),
+            storage_seen: eyes.storage_seen(&self.store),
             target: None,
         };
         self.decisions += 1;

@@ -65,15 +65,20 @@ impl World {
         }
         let token = format!("drain-{}", cluster.provision_generation);
         let nodes: Vec<Arc<Node>> = self.store.base.nodes.values().cloned().collect();
+        let most = if self.script.trouble.rancher_hurries { 2 } else { 1 };
+        let mut taken: Vec<NodeName> = Vec::new();
         for node in nodes {
+            if taken.len() == most {
+                break;
+            }
             let Some(plan) = self.store.hci.plans.get(&plan_key(node.name.as_str())).cloned() else {
                 continue;
             };
             if self.takes_along(&node, &plan, &wanted, &token) {
-                return self.tell(&cluster, Some(&node.name));
+                taken.push(node.name.clone());
             }
         }
-        self.tell(&cluster, None);
+        self.tell(&cluster, taken.first());
     }
 
     /// The only node of a cluster gets its new version without a drain, and without a question.

@@ -94,6 +94,9 @@ impl World {
                 for cut in self.power_cuts.clone() {
                     self.look_soon(Look::Machine(NodeName::from(cut.node)));
                 }
+                for (_, volume, _) in self.script.trouble.volumes.lost.clone() {
+                    self.look_soon(Look::Volume(Key::new(super::longhorn::NAMESPACE, volume)));
+                }
                 if let Some(uid) = uid.filter(|_| gone) {
                     let after = self.some(100, 3 * SECOND);
                     self.later(after, Event::Collect(uid));
@@ -106,8 +109,14 @@ impl World {
                 self.look_soon(Look::Vmi(key.clone()));
                 self.look_soon(Look::Vm(key));
             }
-            HciKind::Migration => self.look_soon(Look::Migration(key)),
-            HciKind::Volume => self.look_soon(Look::Volume(key)),
+            HciKind::Migration => {
+                self.look_soon(Look::Budget(key.clone()));
+                self.look_soon(Look::Migration(key));
+            }
+            HciKind::Volume => {
+                self.look_soon(Look::Engine(key.clone()));
+                self.look_soon(Look::Volume(key));
+            }
             HciKind::Chart => self.look_soon(Look::Chart(key)),
             HciKind::Bundle => {
                 let chart = Key::new(&key.namespace, key.name.trim_start_matches(super::fleet::PREFIX));

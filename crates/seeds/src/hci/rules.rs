@@ -2,14 +2,15 @@
 //! they have their own small memory, built from what is written, and judge a write of the operator by what it could have known.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use afloat_api::annotations::{KUBEVIRT_DRAIN_TAINT, PAUSE};
+use afloat_api::annotations::{KUBEVIRT_DRAIN_TAINT, PAUSE, UPGRADE_PENDING_TAINT};
 use afloat_api::harvester::Upgrade;
 use afloat_core::hci::action::{HciAction, TaskWrite};
 use afloat_core::hci::config::{self, ABORT};
 use afloat_core::hci::view::{HciKind, HciObject, Job};
 use afloat_core::hci::{Tri, condition_of};
-use afloat_core::view::{Node, NodeName, Taint, Target, Uid};
+use afloat_core::view::{Key, Node, NodeName, PodBudget, Taint, Target, Uid};
 use afloat_scenes::NEW_OS;
 
 use super::store::{HciChange, Note, Shelf, Store};
@@ -24,6 +25,8 @@ const IN_FLIGHT: [&str; 4] = ["Pre-draining", "Pre-drained", "Post-draining", "W
 pub struct Doing {
     /// Nodes were seen up to this revision.
     pub nodes_seen: u64,
+    /// Volumes and engines were.
+    pub storage_seen: u64,
     /// The object that is meant.
     pub target: Option<Target>,
 }
@@ -35,6 +38,14 @@ pub struct Rules {
     /// Since which revision a node is held by a person, or away.
     paused_since: BTreeMap<NodeName, u64>,
     away_since: BTreeMap<NodeName, u64>,
+    /// Since which revision a node says that it is not done yet, and which have ever said so.
+    pending_since: BTreeMap<NodeName, u64>,
+    told: BTreeSet<NodeName>,
+    /// Since which revision a volume has not all its replicas, and an engine not two that are whole.
+    degraded_since: BTreeMap<Arc<str>, u64>,
+    thin_since: BTreeMap<Arc<str>, u64>,
+    /// Budgets of migrations that go on, or have ended, are judged where nothing else goes wrong.
+    pub plain: bool,
     recorded: BTreeSet<String>,
     /// Jobs that have ended well, as `kind/node`, of whichever upgrade.
     complete: BTreeSet<String>,
@@ -112,11 +123,17 @@ impl Rules {
         let after = change.after.as_deref();
         keep(&mut self.paused_since, &name, after.is_some_and(held), change.revision);
         keep(&mut self.away_since, &name, after.is_some_and(away), change.revision);
+        let says = after.is_some_and(|node| node.taints.iter().any(is_pending));
+        keep(&mut self.pending_since, &name, says, change.revision);
+        if says {
+            self.told.insert(name.clone());
+        }
         let (Some(before), Some(after), true) = (change.before.as_deref(), after, ours) else {
             return;
         };
         let others = |node: &Node| -> Vec<Taint> {
-            let others = node.taints.iter().filter(|taint| &*taint.key != KUBEVIRT_DRAIN_TAINT);
+            let is_ours = |taint: &&Taint| &*taint.key == KUBEVIRT_DRAIN_TAINT || is_pending(taint);
+            let others = node.taints.iter().filter(|taint| !is_ours(taint));
             others.cloned().collect()
         };
         let kept = others(before) == others(after) && before.unschedulable == after.unschedulable;
@@ -145,8 +162,28 @@ impl Rules {
                 let key = &vmi.target.key;
                 self.judge(9, &*vmi.phase != "Failed", || format!("virtual machine {key} is lost"));
             }
-            (HciKind::Job, Some(HciObject::Job(job))) => self.job(&job.what, &change.key.name),
+            (HciKind::Engine, Some(HciObject::Engine(engine))) => {
+                let thin = engine.running && engine.whole < 2;
+                keep(&mut self.thin_since, &engine.volume, thin, change.revision);
+            }
+            (HciKind::Migration, Some(HciObject::Migration(migration))) if change.before.is_none() => {
+                // One that goes to a certain node is a person's, or brings a machine back.
+                if self.doing.is_some() && migration.to.is_none() {
+                    let name = &migration.vmi;
+                    self.may_lose_a_node(store, 9, &format!("{name} is asked to move"));
+                }
+            }
+            (HciKind::Job, Some(HciObject::Job(job))) => {
+                if change.before.is_none() {
+                    self.asks_for_places(store, &change.key.name);
+                }
+                self.job(&job.what, &change.key.name);
+            }
             (HciKind::Vm | HciKind::Plan | HciKind::Cluster | HciKind::Volume, Some(after)) => {
+                if let HciObject::Volume(volume) = after {
+                    let degraded = volume.attached() && &*volume.robustness == "degraded";
+                    keep(&mut self.degraded_since, &change.key.name, degraded, change.revision);
+                }
                 if let Some(before) = &change.before {
                     self.moved_on(store, before, after);
                 }
@@ -217,6 +254,7 @@ impl Rules {
             format!("Rancher is told to drain {node} before its Job has ended")
         });
         let here = NodeName::from(node);
+        self.unguarded(store, &here);
         let there = store.hci.vmis_on(&here).next().map(|vmi| vmi.target.key.to_string());
         self.judge(9, there.is_none(), || {
             format!("Rancher is told to drain {node}, and {there:?} is on it")
@@ -232,6 +270,69 @@ impl Rules {
         let there = store.base.nodes.get(node);
         let back = there.is_some_and(|node| node.ready.ready && *node.os_image == *NEW_OS);
         self.judge(5, back, || format!("{node} is let go before it is back"));
+    }
+
+    /// Data has to be elsewhere too before a node is emptied. On two hosts no volume is whole in Longhorn's own words, and its engine counts.
+    fn may_lose_a_node(&mut self, store: &Store, rule: u8, what: &str) {
+        let lacking = match store.base.nodes.values().count() {
+            0 | 1 => return,
+            2 => &self.thin_since,
+            _ => &self.degraded_since,
+        };
+        let seen = self.doing.as_ref().map(|doing| doing.storage_seen).unwrap_or_default();
+        let volume = lacking
+            .iter()
+            .find(|(_, since)| **since <= seen)
+            .map(|(volume, _)| volume.clone());
+        self.judge(rule, volume.is_none(), || {
+            format!("{what} while {volume:?} has not all its replicas")
+        });
+    }
+
+    /// Budgets of machines that have left a node would keep its drain waiting.
+    fn unguarded(&mut self, store: &Store, node: &NodeName) {
+        let of_it = |budget: &&PodBudget| {
+            let name = budget.key.name.strip_prefix("kubevirt-migration-pdb-");
+            let migration = name.and_then(|name| store.hci.migrations.get(&Key::new(&budget.key.namespace, name)));
+            migration.is_some_and(|migration| migration.source.as_ref() == Some(node))
+        };
+        let mut budgets = store.base.budgets.values().map(AsRef::as_ref).filter(|_| self.plain);
+        let budget = budgets.find(of_it).map(|budget| budget.key.to_string());
+        self.judge(8, budget.is_none(), || {
+            format!("Rancher is told to drain {node} under {budget:?}")
+        });
+    }
+
+    /// Whoever is about to leave a node finds a place by who says that they are not done: all of those do, and nobody else, as far as was seen.
+    fn asks_for_places(&mut self, store: &Store, job: &str) {
+        let Some((_, leaving)) = job.split_once("-pre-drain-") else {
+            return;
+        };
+        let nodes = store.base.nodes.values();
+        let others: Vec<&NodeName> = nodes
+            .map(|node| &node.name)
+            .filter(|name| name.as_str() != leaving)
+            .collect();
+        let statuses = store
+            .hci
+            .upgrades
+            .values()
+            .filter_map(|upgrade| upgrade.status.as_ref());
+        let states: BTreeMap<&str, &str> = statuses
+            .flat_map(|status| &status.node_statuses)
+            .map(|(node, status)| (node.as_str(), status.state.as_str()))
+            .collect();
+        let done = |name: &NodeName| states.get(name.as_str()) == Some(&"Succeeded");
+        let seen = self.doing.as_ref().map(|doing| doing.nodes_seen).unwrap_or_default();
+        let wrong = others.iter().find(|name| {
+            let says = self.pending_since.get(**name).is_some_and(|since| *since <= seen);
+            let silent = others.len() > 1 && !self.told.contains(**name);
+            if done(name) { says } else { silent }
+        });
+        let wrong = wrong.map(ToString::to_string);
+        self.judge(9, wrong.is_none(), || {
+            format!("virtual machines leave {leaving}, and {wrong:?} does not say whether it is done")
+        });
     }
 
     fn job(&mut self, job: &Job, name: &str) {
@@ -287,6 +388,7 @@ impl Rules {
         self.judge(1, flying.is_none(), || {
             format!("{name} begins while {flying:?} is at work for another upgrade")
         });
+        self.may_lose_a_node(store, 1, &format!("{name} begins"));
         let served = condition_of(before, "SystemServicesUpgraded") == Some(Tri::True);
         self.judge(4, served, || {
             format!("{name} begins before Rancher and charts are at the target")
@@ -294,11 +396,16 @@ impl Rules {
     }
 }
 
-fn keep(since: &mut BTreeMap<NodeName, u64>, node: &NodeName, on: bool, revision: u64) {
+/// Our taint of nodes that are not done yet.
+pub fn is_pending(taint: &Taint) -> bool {
+    &*taint.key == UPGRADE_PENDING_TAINT
+}
+
+fn keep<K: Clone + Ord>(since: &mut BTreeMap<K, u64>, key: &K, on: bool, revision: u64) {
     if on {
-        since.entry(node.clone()).or_insert(revision);
+        since.entry(key.clone()).or_insert(revision);
     } else {
-        since.remove(node);
+        since.remove(key);
     }
 }
 
@@ -313,7 +420,9 @@ fn in_flight(upgrade: &Upgrade) -> impl Iterator<Item = &str> {
 pub fn target_of(action: &HciAction) -> Option<&Target> {
     match action {
         HciAction::WriteUpgrade { target, .. } | HciAction::NotLatest { target } => Some(target),
-        HciAction::MarkNode { node, .. } | HciAction::Untaint { node, .. } => Some(node),
+        HciAction::MarkNode { node, .. } | HciAction::TaintPending { node, .. } | HciAction::Untaint { node, .. } => {
+            Some(node)
+        }
         HciAction::DeleteJob { job } => Some(job),
         HciAction::LabelImage { image, .. } | HciAction::DeleteImage { image } => Some(image),
         HciAction::RestartRepo { deployment, .. } | HciAction::DeleteRepo { deployment } => Some(deployment),

@@ -57,9 +57,7 @@ impl Suite for Hci {
     }
 
     fn run(options: &Options<Self>) -> Outcome {
-        let mut world = prepare(options);
-        world.run(world.plan.calm_at);
-        come_to_an_end(&mut world);
+        let mut world = played(options, |_| {});
         if world.trace.is_some()
             && let Some(broken) = world.rules.broken().cloned()
         {
@@ -80,6 +78,15 @@ impl Suite for Hci {
     }
 }
 
+/// A run from its beginning to its end, of a world that is changed before.
+pub(super) fn played(options: &Options<Hci>, change: impl FnOnce(&mut World)) -> World {
+    let mut world = prepare(options);
+    change(&mut world);
+    world.run(world.plan.calm_at);
+    come_to_an_end(&mut world);
+    world
+}
+
 fn prepare(options: &Options<Hci>) -> World {
     let mut rng = fastrand::Rng::with_seed(options.seed ^ 0x5eed_0001);
     let mut script = options.scenario.describe();
@@ -97,6 +104,7 @@ fn prepare(options: &Options<Hci>) -> World {
     }
     if plain {
         world.heard = Some(std::collections::BTreeSet::new());
+        world.rules.plain = true;
     }
     if !options.clean {
         // A machine that refuses to move is tried three times: more that fail would be another scenario.

@@ -187,6 +187,12 @@ impl Store {
         }
     }
 
+    /// The revision up to which whoever has seen so many changes of a kind knows it.
+    pub fn seen_up_to(&self, kind: HciKind, cursor: usize) -> u64 {
+        let next = self.history(kind).get(cursor);
+        next.map_or(u64::MAX, |change| change.revision.saturating_sub(1))
+    }
+
     /// The revision of the last of so many changes of nodes.
     pub fn node_revision(&self, cursor: usize) -> u64 {
         let last = cursor

@@ -50,6 +50,8 @@ pub struct Task {
     /// When long work of its Job will be done: it goes on when whoever asked for it is killed.
     due: BTreeMap<HostWork, Millis>,
     writes: VecDeque<TaskWrite>,
+    /// When it looked last, volumes and engines were seen up to this revision.
+    storage_seen: u64,
     /// A write of this look was not carried out.
     refused: bool,
     /// It waits for news, and looks again then at the latest.
@@ -111,6 +113,7 @@ impl World {
             host: HostDone::new(),
             due: BTreeMap::new(),
             writes: VecDeque::new(),
+            storage_seen: 0,
             refused: false,
             waits_until: None,
         };
@@ -238,6 +241,7 @@ impl World {
         let distorted = bug.and_then(|bug| bug.distort_task(&eyes.view));
         let view = distorted.as_ref().unwrap_or(&eyes.view);
         let look = task::look(task.job.kind, view, &errand, &task.host, stamp(self.now));
+        task.storage_seen = eyes.storage_seen(&self.store);
         task.eyes = Some(eyes);
         self.decisions += 1;
         if self.trace.is_some() {
@@ -333,6 +337,7 @@ impl World {
     /// One request. One that is refused does not keep the others of the look.
     fn task_writes(&mut self, uid: &Uid) {
         let Some(task) = self.tasks.get_mut(uid) else { return };
+        let storage_seen = task.storage_seen;
         let Some(write) = task.writes.pop_front() else {
             let pause = if std::mem::take(&mut task.refused) { RETRY } else { 1 };
             return self.task_looks_at(uid, self.now + pause);
@@ -346,6 +351,7 @@ impl World {
         let bug = self.replicas.first().and_then(Replica::bug);
         self.rules.about_to(Doing {
             nodes_seen: self.store.revision(),
+            storage_seen,
             target: super::rules::target_of(&action).cloned(),
         });
         let result = Executor {

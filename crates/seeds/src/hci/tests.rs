@@ -9,6 +9,7 @@ use afloat_scenes::{Deed, HciScenario};
 
 use super::execute::{Answer, Executor};
 use super::eyes::Eyes;
+use super::run::played;
 use super::store::Shelf;
 use super::world::World;
 use super::{Hci, Options};
@@ -16,6 +17,9 @@ use crate::faults::Plan;
 use crate::minimise::command;
 use crate::store::{Refused, Writer};
 use crate::suite::Suite as _;
+
+/// So many runs tell what a preference is worth.
+const RUNS: u64 = 20;
 
 /// Clean runs end as their scenario says, and no rule is broken on the way.
 #[test]
@@ -45,6 +49,35 @@ fn the_same_seed_leaves_the_same_trace_byte_for_byte() {
         assert!(first.trace.as_ref().unwrap().lines().count() > 100);
         assert_eq!(first.trace, second.trace, "{}", command(&options));
     }
+}
+
+/// Moves over some runs without faults, and how many machines were moved once.
+fn moved(deaf: bool) -> (usize, usize) {
+    let scenario = HciScenario::named("harvester-three-nodes").unwrap();
+    let (mut moves, mut once) = (0, 0);
+    for seed in 1..=RUNS {
+        let options = Options {
+            seed,
+            ..Options::clean(scenario)
+        };
+        let world = played(&options, |world| world.deaf = deaf);
+        assert!(world.rules.broken().is_none(), "{:?}", world.rules.broken());
+        let all = world.moves();
+        moves += all.values().sum::<usize>();
+        once += all.values().filter(|times| **times == 1).count();
+    }
+    (moves, once)
+}
+
+/// 27 machines can move. The nine of node-1 find no node that is done, and have to move once more; everybody else has to move once.
+#[test]
+fn no_virtual_machine_moves_more_often_than_it_has_to_because_nodes_say_that_they_are_not_done() {
+    let runs = usize::try_from(RUNS).unwrap();
+    let (moves, once) = moved(false);
+    assert_eq!((moves, once), (36 * runs, 18 * runs));
+    let (deaf, once) = moved(true);
+    println!("in {RUNS} runs {moves} moves, without the taint {deaf} ({once} machines moved once)");
+    assert!(deaf > moves, "{deaf} without the taint, {moves} with it");
 }
 
 fn laid(name: &str) -> World {

@@ -46,7 +46,11 @@ pub enum Look {
     Vm(Key),
     Vmi(Key),
     Migration(Key),
+    /// At the budget of a migration.
+    Budget(Key),
     Volume(Key),
+    /// At the engine of a volume.
+    Engine(Key),
     Chart(Key),
     Part(Shelf, Key),
     Machine(NodeName),
@@ -60,6 +64,8 @@ pub struct World {
     pub now: Millis,
     pub store: Store,
     pub rng: fastrand::Rng,
+    /// By which the scheduler finds some nodes fuller than others.
+    pub seed: u64,
     pub queue: Queue<Event>,
     pub script: Script,
     pub replicas: Vec<Replica>,
@@ -68,10 +74,14 @@ pub struct World {
     pub job_specs: BTreeMap<Key, HciJob>,
     pub machines: BTreeMap<NodeName, Machine>,
     pub shapes: BTreeMap<Key, VmShape>,
+    /// The scheduler does not hear taints that only ask: to see what they are worth.
+    pub deaf: bool,
     /// Where migrations go.
     pub destinations: BTreeMap<Uid, NodeName>,
     /// Migrations that never end.
     pub endless_migrations: BTreeSet<Uid>,
+    /// Replicas that are rebuilt slowly, by their volume.
+    pub slow_rebuilds: BTreeMap<Key, Millis>,
     /// Values of charts that Rancher has handed to fleet.
     pub handed: BTreeMap<Key, Arc<str>>,
     pub power_cuts: Vec<PowerCut>,
@@ -107,14 +117,17 @@ impl World {
             now: 0,
             store: Store::default(),
             rng: fastrand::Rng::with_seed(seed),
+            seed,
             queue: Queue::default(),
             replicas: Vec::new(),
             tasks: BTreeMap::new(),
             job_specs: BTreeMap::new(),
             machines: BTreeMap::new(),
             shapes: BTreeMap::new(),
+            deaf: false,
             destinations: BTreeMap::new(),
             endless_migrations: BTreeSet::new(),
+            slow_rebuilds: BTreeMap::new(),
             handed: BTreeMap::new(),
             power_cuts: script.trouble.machines.power_cuts.clone(),
             cuts: Vec::new(),
@@ -192,7 +205,9 @@ impl World {
             Look::Vm(key) => self.vm(key),
             Look::Vmi(key) => self.vmi(key),
             Look::Migration(key) => self.migration(key),
+            Look::Budget(key) => self.budget(key),
             Look::Volume(key) => self.volume(key),
+            Look::Engine(key) => self.engine(key),
             Look::Chart(key) => self.chart(key),
             Look::Part(place, key) => self.part(*place, key),
             Look::Machine(node) => self.machine(node),

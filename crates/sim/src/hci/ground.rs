@@ -73,7 +73,7 @@ impl Laid<'_> {
         }
         self.lay_rancher(client).await?;
         for vm in &self.0.vms {
-            lay_vm(client, vm).await?;
+            lay_vm(client, vm, self.0.node_names().count()).await?;
         }
         let config = self.0.upgrade_config.as_ref().map(ToString::to_string);
         let settings = [
@@ -232,7 +232,7 @@ pub(super) fn node_info(os: &str, kubelet: &str) -> Value {
     })
 }
 
-async fn lay_vm(client: &kube::Client, vm: &VmShape) -> Result<(), Failure> {
+async fn lay_vm(client: &kube::Client, vm: &VmShape, hosts: usize) -> Result<(), Failure> {
     let template = template(vm);
     let (key, value) = run_of(vm);
     let body = json!({
@@ -243,7 +243,9 @@ async fn lay_vm(client: &kube::Client, vm: &VmShape) -> Result<(), Failure> {
     let instance = super::kubevirt::instance(&vm.name, &vm.node, &template);
     make(client, &Kind::Hci(HciKind::Vmi).resource(), VMS, instance).await?;
     let volume = super::longhorn::volume(&vm.name, &vm.node);
-    make(client, &Kind::Hci(HciKind::Volume).resource(), LONGHORN, volume).await
+    make(client, &Kind::Hci(HciKind::Volume).resource(), LONGHORN, volume).await?;
+    let engine = super::longhorn::engine(&vm.name, &vm.node, hosts);
+    make(client, &Kind::Hci(HciKind::Engine).resource(), LONGHORN, engine).await
 }
 
 fn at(api_version: &'static str, plural: &'static str, namespaced: bool) -> Resource {

@@ -9,24 +9,29 @@ use k8s_openapi::api::core::v1::Node;
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
+use super::rancher::NODE;
 use super::takes::Takes;
 use super::told;
 use crate::actor::{Actor, Decision, Turn};
 use crate::clock::after;
 use crate::object::{Key, Kind, Object, ObjectRef, name};
 use crate::queue::Queue;
-use crate::request::Request;
+use crate::request::{Request, Verb};
 use crate::view::{Change, View, is_node_ready};
 use afloat_core::hci::view::HciKind;
+use afloat_scenes::{Candidate, best};
 
 const VM: Kind = Kind::Hci(HciKind::Vm);
 const VMI: Kind = Kind::Hci(HciKind::Vmi);
 /// How long a guest takes to shut down, and a migration to copy its memory.
 const SHUTDOWN: Duration = Duration::from_secs(20);
 const COPY: Duration = Duration::from_secs(40);
+/// How long the budget of a migration stays after that.
+const LINGERS: Duration = Duration::from_secs(5);
 /// How long a migration without a place to go waits before it looks again.
 const PENDING: Duration = Duration::from_secs(10);
-const DRAIN_TAINT: &str = "kubevirt.io/drain";
+/// Effect of taints that only ask to stay away.
+const ASKS: &str = "PreferNoSchedule";
 
 /// KubeVirt's controllers.
 #[derive(Debug)]
@@ -37,7 +42,13 @@ pub struct KubeVirt {
     endless: BTreeMap<String, u32>,
     /// Those that do, by uid.
     stuck: BTreeSet<String>,
+    /// Migrations whose budget is there.
+    guarded: BTreeSet<Key>,
+    linger: Duration,
+    lingers: Takes,
     takes: Takes,
+    /// By which the scheduler finds some nodes fuller than others.
+    seed: u64,
 }
 
 /// A running virtual machine on a node, from the template of its VirtualMachine.
@@ -58,6 +69,20 @@ pub(super) fn instance(vm: &str, node: &str, template: &Value) -> Value {
     })
 }
 
+fn budget_of(migration: &str) -> String {
+    format!("kubevirt-migration-pdb-{migration}")
+}
+
+/// Nobody may take a machine away while it moves.
+fn guard(migration: &Key, vm: &str, from: &str) -> Request {
+    let budget = json!({
+        "metadata": { "name": budget_of(&migration.name), "annotations": { NODE: from } },
+        "spec": { "minAvailable": 2, "selector": { "matchLabels": { "kubevirt.io/vm": vm } } },
+    });
+    // One that is asked for again after a refusal is there already.
+    Request::create(Kind::PodDisruptionBudget, &migration.namespace, budget).best_effort()
+}
+
 pub(super) fn node_of(instance: &DynamicObject) -> &str {
     instance.data["status"]["nodeName"].as_str().unwrap_or_default()
 }
@@ -72,8 +97,17 @@ fn is_to_run(vm: &DynamicObject, runs: bool) -> bool {
 }
 
 impl KubeVirt {
-    pub fn new(failing: BTreeMap<String, u32>, endless: BTreeMap<String, u32>) -> Self {
+    pub fn new(
+        failing: BTreeMap<String, u32>,
+        endless: BTreeMap<String, u32>,
+        linger: Option<Duration>,
+        seed: u64,
+    ) -> Self {
         Self {
+            guarded: BTreeSet::new(),
+            linger: linger.unwrap_or(LINGERS),
+            lingers: Takes::default(),
+            seed,
             failing,
             endless,
             stuck: BTreeSet::new(),
@@ -98,7 +132,7 @@ impl KubeVirt {
                 Err(due) => return Decision::requests(status(&vm, "Stopping")).and_at(Some(due)),
             },
             (true, None) => {
-                let Some(node) = place(turn.view, &item.key, "", None) else {
+                let Some(node) = self.place(turn, &item.key, "", None) else {
                     return Decision::requests(status(&vm, "ErrorUnschedulable"))
                         .and_at(Some(after(turn.now, PENDING)));
                 };
@@ -114,14 +148,14 @@ impl KubeVirt {
 
     fn migration(&mut self, item: &ObjectRef, turn: &mut Turn<'_>) -> Decision {
         let Some(migration) = turn.view.one_of(HciKind::Migration, &item.key).cloned() else {
-            return Decision::nothing();
+            return self.unguard(item, turn);
         };
         let phase = migration.data["status"]["phase"]
             .as_str()
             .unwrap_or_default()
             .to_owned();
         if matches!(phase.as_str(), "Succeeded" | "Failed") {
-            return Decision::nothing();
+            return self.unguard(item, turn);
         }
         let vm = Key::new(
             item.key.namespace.clone(),
@@ -141,11 +175,19 @@ impl KubeVirt {
         let target = target.map(str::to_owned);
         let machine = format!("{}/{}", vm.namespace, vm.name);
         let Some(target) = target else {
-            let only = migration.data["spec"]["addedNodeSelector"]["kubernetes.io/hostname"].as_str();
-            return match place(turn.view, &vm, &from, only) {
-                Some(target) => Decision::request(says(json!({
-                    "phase": "Running", "migrationState": { "sourceNode": from, "targetNode": target },
-                }))),
+            let only = migration.data["spec"]["addedNodeSelector"]["kubernetes.io/hostname"]
+                .as_str()
+                .map(str::to_owned);
+            return match self.place(turn, &vm, &from, only.as_deref()) {
+                Some(target) => {
+                    self.guarded.insert(item.key.clone());
+                    Decision::requests(vec![
+                        guard(&item.key, &vm.name, &from),
+                        says(json!({
+                            "phase": "Running", "migrationState": { "sourceNode": from, "targetNode": target },
+                        })),
+                    ])
+                }
                 None if phase.is_empty() => Decision::request(says(json!({ "phase": "Pending" }))),
                 None => Decision::at(after(turn.now, PENDING)),
             };
@@ -173,6 +215,31 @@ impl KubeVirt {
             Request::patch(VMI, &instance.metadata, moved),
             ended("Succeeded", None, turn.now),
         ])
+    }
+
+    /// Where the scheduler would rather have a machine.
+    fn place(&self, turn: &mut Turn<'_>, vm: &Key, from: &str, only: Option<&str>) -> Option<String> {
+        let all = places(turn.view, vm, from, only);
+        best(&all, self.seed, |many| turn.rng.usize(..many)).map(str::to_owned)
+    }
+
+    /// The budget of a migration that has ended, or is gone, goes a little later.
+    fn unguard(&mut self, item: &ObjectRef, turn: &mut Turn<'_>) -> Decision {
+        if !self.guarded.contains(&item.key) {
+            return Decision::nothing();
+        }
+        if let Err(due) = self.lingers.done(item, self.linger, turn) {
+            return Decision::at(due);
+        }
+        self.guarded.remove(&item.key);
+        let key = &item.key;
+        let gone = Request {
+            verb: Verb::Delete,
+            namespace: key.namespace.clone(),
+            name: budget_of(&key.name),
+            ..Request::create(Kind::PodDisruptionBudget, "", json!({}))
+        };
+        Decision::request(Request { body: None, ..gone }.best_effort())
     }
 
     /// Whether a migration that has begun is there until somebody deletes it.
@@ -209,46 +276,37 @@ fn status(vm: &DynamicObject, word: &str) -> Vec<Request> {
     vec![told(HciKind::Vm, &vm.metadata, &status)]
 }
 
-/// Where a machine may go, other than where it is: in service, not tainted, and the least crowded. Of two the one that was upgraded is
-/// preferred, or a machine would move twice.
-fn place(view: &View, vm: &Key, from: &str, only: Option<&str>) -> Option<String> {
+/// Nodes where a machine may go, other than where it is.
+fn places<'a>(view: &'a View, vm: &Key, from: &str, only: Option<&str>) -> Vec<Candidate<'a>> {
     let spec = view
         .one_of(HciKind::Vm, vm)
         .map(|vm| &vm.data["spec"]["template"]["spec"]);
     let selector = spec.and_then(|spec| spec["nodeSelector"].as_object());
+    let asks = |node: &Node, only: bool| {
+        let taints = node.spec.iter().filter_map(|spec| spec.taints.as_ref()).flatten();
+        taints.filter(|taint| (taint.effect == ASKS) == only).count()
+    };
     let takes = |node: &&std::sync::Arc<Node>| {
-        let spec = node.spec.clone().unwrap_or_default();
-        let tainted = spec.taints.iter().flatten().any(|taint| taint.key == DRAIN_TAINT);
-        let labels = node.metadata.labels.clone().unwrap_or_default();
+        let cordoned = node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true));
+        let labels = node.metadata.labels.as_ref();
+        let label = |key: &str| labels.and_then(|labels| labels.get(key)).map(String::as_str);
         let selected = selector
             .into_iter()
             .flatten()
-            .all(|(key, value)| labels.get(key).map(String::as_str) == value.as_str());
+            .all(|(key, value)| label(key) == value.as_str());
         let asked = only.is_none_or(|only| only == name(&node.metadata));
-        asked
-            && name(&node.metadata) != from
-            && spec.unschedulable != Some(true)
-            && !tainted
-            && selected
-            && is_node_ready(node)
+        asked && name(&node.metadata) != from && !cordoned && asks(node, false) == 0 && selected && is_node_ready(node)
     };
     let mut crowds: BTreeMap<&str, usize> = BTreeMap::new();
     for instance in view.all_of(HciKind::Vmi) {
         *crowds.entry(node_of(instance)).or_default() += 1;
     }
-    let crowd = |node: &str| crowds.get(node).copied().unwrap_or_default();
-    let release = |node: &Node| {
-        let info = node.status.as_ref().and_then(|status| status.node_info.as_ref());
-        info.map(|info| info.os_image.clone()).unwrap_or_default()
+    let candidate = |node: &'a std::sync::Arc<Node>| Candidate {
+        node: name(&node.metadata),
+        asks: asks(node, true),
+        crowd: crowds.get(name(&node.metadata)).copied().unwrap_or_default(),
     };
-    let best = view.nodes.values().filter(takes).max_by_key(|node| {
-        (
-            release(node),
-            std::cmp::Reverse(crowd(name(&node.metadata))),
-            std::cmp::Reverse(name(&node.metadata).to_owned()),
-        )
-    });
-    best.map(|node| name(&node.metadata).to_owned())
+    view.nodes.values().filter(takes).map(candidate).collect()
 }
 
 impl Actor for KubeVirt {

@@ -1,14 +1,16 @@
 //! Longhorn: a volume for every virtual machine, attached where it runs, with replicas on three nodes. A replica that was away is rebuilt
 //! when its node is back; a volume that nobody uses stays attached until somebody takes it off.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use afloat_scenes::VolumeTrouble;
+use afloat_scenes::{Moment, VolumeTrouble};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::ground::VMS;
 use super::kubevirt::node_of;
+use super::people::has_come;
 use super::takes::Takes;
 use super::told;
 use crate::actor::{Actor, Decision, Turn};
@@ -19,11 +21,16 @@ use crate::view::{Change, View, is_node_ready};
 use afloat_core::hci::view::HciKind;
 
 const VOLUME: Kind = Kind::Hci(HciKind::Volume);
+const ENGINE: Kind = Kind::Hci(HciKind::Engine);
 const NAMESPACE: &str = "longhorn-system";
 /// Copies of what a virtual machine has written.
 const REPLICAS: usize = 3;
 const REBUILD: Duration = Duration::from_mins(1);
 const DETACH: Duration = Duration::from_secs(5);
+/// How long an engine takes to say that a replica is whole.
+const TOLD: Duration = Duration::from_secs(10);
+/// What the name of an engine has after that of its volume.
+const FIRST: &str = "-e-0";
 
 /// Longhorn's manager.
 #[derive(Debug)]
@@ -31,6 +38,9 @@ pub struct Longhorn {
     trouble: VolumeTrouble,
     rebuilds: Takes,
     detachings: Takes,
+    tellings: Takes,
+    /// Replicas that are rebuilt slowly, by their volume.
+    slow: BTreeMap<String, Duration>,
 }
 
 fn volume_name(vm: &str) -> String {
@@ -45,6 +55,28 @@ pub(super) fn volume(vm: &str, node: &str) -> Value {
         "spec": { "numberOfReplicas": REPLICAS, "nodeID": node },
         "status": status("attached", "healthy", node, Some(vm)),
     })
+}
+
+/// The engine of that volume.
+pub(super) fn engine(vm: &str, node: &str, hosts: usize) -> Value {
+    let volume = volume_name(vm);
+    json!({
+        "apiVersion": "longhorn.io/v1beta2", "kind": "Engine",
+        "metadata": { "name": format!("{volume}{FIRST}") },
+        "spec": { "volumeName": volume, "nodeID": node },
+        "status": engine_status(REPLICAS.min(hosts), true),
+    })
+}
+
+fn engine_status(whole: usize, running: bool) -> Value {
+    let modes = (0..REPLICAS).map(|number| (format!("r-{number}"), if number < whole { "RW" } else { "ERR" }));
+    let modes: BTreeMap<String, &str> = modes.filter(|_| running).collect();
+    json!({ "currentState": if running { "running" } else { "stopped" }, "replicaModeMap": modes })
+}
+
+fn whole(status: &Value) -> usize {
+    let modes = status["replicaModeMap"].as_object().into_iter().flatten();
+    modes.filter(|(_, mode)| **mode == "RW").count()
 }
 
 fn status(state: &str, robustness: &str, node: &str, user: Option<&str>) -> Value {
@@ -81,6 +113,8 @@ impl Longhorn {
             trouble,
             rebuilds: Takes::default(),
             detachings: Takes::default(),
+            tellings: Takes::default(),
+            slow: BTreeMap::new(),
         }
     }
 
@@ -96,13 +130,74 @@ impl Longhorn {
             self.rebuilds.forget(item);
             return ("degraded", None);
         }
+        if self.loses(item, turn.view) {
+            return ("degraded", Some(turn.now));
+        }
         if !is_degraded {
             return ("healthy", None);
         }
-        match self.rebuilds.done(item, self.trouble.rebuild.unwrap_or(REBUILD), turn) {
+        let usual = self.trouble.rebuild.unwrap_or(REBUILD);
+        let upper = self.slow.get(&item.key.name).copied().unwrap_or(usual);
+        match self.rebuilds.done(item, upper, turn) {
             Err(due) => ("degraded", Some(due)),
-            Ok(()) => ("healthy", None),
+            Ok(()) => {
+                self.slow.remove(&item.key.name);
+                ("healthy", None)
+            }
         }
+    }
+
+    /// Whether a replica fails just now.
+    fn loses(&mut self, item: &ObjectRef, view: &View) -> bool {
+        let fails = |(when, volume, _): &(Moment, &str, Duration)| *volume == item.key.name && has_come(*when, view);
+        let Some(index) = self.trouble.lost.iter().position(fails) else {
+            return false;
+        };
+        let (_, volume, rebuild) = self.trouble.lost.remove(index);
+        self.slow.insert(volume.to_owned(), rebuild);
+        self.rebuilds.forget(item);
+        true
+    }
+
+    /// That a replica is lost an engine says at once; that one is whole again, later than its volume does.
+    fn engine(&mut self, item: &ObjectRef, turn: &mut Turn<'_>) -> Decision {
+        let volume = Key::new(NAMESPACE, item.key.name.trim_end_matches(FIRST));
+        let (Some(volume), Some(engine)) = (
+            turn.view.one_of(HciKind::Volume, &volume).cloned(),
+            turn.view.one_of(HciKind::Engine, &item.key).cloned(),
+        ) else {
+            return Decision::nothing();
+        };
+        let attached = volume.data["status"]["state"] == "attached";
+        let lost = usize::from(volume.data["status"]["robustness"] == "degraded");
+        let all = REPLICAS.min(turn.view.nodes.len());
+        let next = engine_status(all.saturating_sub(lost).max(1), attached);
+        let node = &volume.data["status"]["currentNodeID"];
+        let mut requests = Vec::new();
+        if engine.data["spec"]["nodeID"] != *node {
+            requests.push(Request::patch(
+                ENGINE,
+                &engine.metadata,
+                json!({ "spec": { "nodeID": node } }),
+            ));
+        }
+        if engine.data["status"] == next {
+            self.tellings.forget(item);
+            return Decision::requests(requests);
+        }
+        let worse = whole(&next) < whole(&engine.data["status"]);
+        let upper = self.trouble.engines_behind.unwrap_or(TOLD);
+        if !worse && let Err(due) = self.tellings.done(item, upper, turn) {
+            return Decision::requests(requests).and_at(Some(due));
+        }
+        self.tellings.forget(item);
+        // A merge leaves replicas that are not named: a stopped engine has none.
+        let mut merged = next;
+        for number in (0..REPLICAS).filter(|_| !attached) {
+            merged["replicaModeMap"][format!("r-{number}")] = Value::Null;
+        }
+        requests.push(told(HciKind::Engine, &engine.metadata, &merged));
+        Decision::requests(requests)
     }
 }
 
@@ -114,7 +209,18 @@ impl Actor for Longhorn {
     fn observe(&mut self, change: &Change, view: &View, _: Timestamp, queue: &mut Queue) {
         let Some(reference) = change.reference() else { return };
         match reference.kind {
-            VOLUME => queue.add(reference),
+            VOLUME => {
+                let engine = format!("{}{FIRST}", reference.key.name);
+                queue.add(ObjectRef::new(ENGINE, Key::new(NAMESPACE, engine)));
+                queue.add(reference);
+            }
+            ENGINE => queue.add(reference),
+            Kind::Hci(HciKind::Upgrade) => {
+                let lost = self.trouble.lost.iter();
+                for (_, volume, _) in lost {
+                    queue.add(ObjectRef::new(VOLUME, Key::new(NAMESPACE, *volume)));
+                }
+            }
             Kind::Hci(HciKind::Vmi) => {
                 queue.add(ObjectRef::new(
                     VOLUME,
@@ -140,6 +246,9 @@ impl Actor for Longhorn {
     }
 
     fn decide(&mut self, item: &ObjectRef, turn: &mut Turn<'_>) -> Decision {
+        if item.kind == ENGINE {
+            return self.engine(item, turn);
+        }
         let Some(volume) = turn.view.one_of(HciKind::Volume, &item.key).cloned() else {
             return Decision::nothing();
         };

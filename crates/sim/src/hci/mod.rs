@@ -49,6 +49,7 @@ const WATCHED: &[Kind] = &[
     Kind::Hci(HciKind::Vmi),
     Kind::Hci(HciKind::Migration),
     Kind::Hci(HciKind::Volume),
+    Kind::Hci(HciKind::Engine),
     Kind::Hci(HciKind::Image),
     Kind::Hci(HciKind::UpgradeLog),
     Kind::Hci(HciKind::Chart),
@@ -116,10 +117,12 @@ impl HciWorld {
         let for_real = options.charts.is_some();
         let fleet = (!for_real).then(|| Box::new(fleet::Fleet::default()) as Box<dyn Actor>);
         let mut actors: Vec<Box<dyn Actor>> = vec![
-            Box::new(rancher::Planner::new(trouble.rancher_restarts)),
+            Box::new(rancher::Planner::new(trouble.rancher_restarts, trouble.rancher_hurries)),
             Box::new(kubevirt::KubeVirt::new(
                 trouble.failing_migrations,
                 trouble.endless_migrations,
+                trouble.budgets_linger,
+                options.seed,
             )),
             Box::new(longhorn::Longhorn::new(trouble.volumes)),
             Box::new(parts::Importers::new(trouble.parts, !for_real)),

@@ -25,7 +25,7 @@ const PRE_DRAIN: &str = "rke.cattle.io/pre-drain";
 const POST_DRAIN: &str = "rke.cattle.io/post-drain";
 const PRE_HOOK: &str = "harvesterhci.io/pre-hook";
 const POST_HOOK: &str = "harvesterhci.io/post-hook";
-/// On a plan secret: the node it is for. Rancher knows by the Machine; here it is written down.
+/// On a plan secret: the node it is for. Rancher knows by the Machine; here it is written down. On a budget: the node its machine leaves.
 pub(super) const NODE: &str = "afloat.dev/sim-node";
 /// Drain and the new RKE2 on one node.
 const RKE2: Duration = Duration::from_mins(4);
@@ -40,11 +40,14 @@ pub struct Planner {
     /// When it will be restarted, and how long it is away then.
     restarts: Vec<(Moment, Duration)>,
     away_until: Option<Timestamp>,
+    /// So many nodes it asks about at once.
+    at_once: usize,
 }
 
 impl Planner {
-    pub fn new(restarts: Vec<(Moment, Duration)>) -> Self {
+    pub fn new(restarts: Vec<(Moment, Duration)>, hurries: bool) -> Self {
         Self {
+            at_once: if hurries { 2 } else { 1 },
             takes: Takes::default(),
             restarts,
             away_until: None,
@@ -108,16 +111,22 @@ impl Actor for Planner {
         }
         let token = format!("drain-{}", config["provisionGeneration"]);
         let cluster = cluster.clone();
+        let mut taken: Vec<&str> = Vec::new();
+        let mut all = Decision::nothing();
         for node in turn.view.nodes.values() {
+            if taken.len() == self.at_once {
+                break;
+            }
             let Some(secret) = plan_of(turn.view, name(&node.metadata)) else {
                 continue;
             };
-            let (node, secret) = (node.clone(), secret.clone());
-            if let Some(decision) = self.take(&node, &secret, &wanted, &token, turn) {
-                return tell(decision, &cluster, Some(name(&node.metadata)));
+            if let Some(decision) = self.take(node, secret, &wanted, &token, turn) {
+                taken.push(name(&node.metadata));
+                all.requests.extend(decision.requests);
+                all.again = all.again.into_iter().chain(decision.again).min();
             }
         }
-        tell(Decision::nothing(), &cluster, None)
+        tell(all, &cluster, taken.first().copied())
     }
 }
 

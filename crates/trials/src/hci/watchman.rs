@@ -18,7 +18,13 @@ const RUN_BEFORE: &str = "afloat.dev/run-before";
 const SIM_NODE: &str = "afloat.dev/sim-node";
 const IN_FLIGHT: [&str; 4] = ["Pre-draining", "Pre-drained", "Post-draining", "Waiting Reboot"];
 /// Writes that are not about the upgrade; Longhorn rebuilds replicas long after one.
-const BESIDE: [&str; 3] = ["leases", "events", "volumes"];
+const BESIDE: [&str; 4] = ["leases", "events", "volumes", "engines"];
+
+const PENDING: &str = "afloat.dev/upgrade-pending";
+/// The budget that guards a machine while it moves, before the name of its migration.
+const GUARD: &str = "kubevirt-migration-pdb-";
+/// How long it may take until everybody has seen what was written.
+const UNTIL_SEEN: SignedDuration = SignedDuration::from_mins(2);
 
 /// How long a request may be under way: one that was sent before a person ended an upgrade comes all the same, as nothing that is made can name
 /// the state of another object as its condition. (`weather` delays by up to three seconds.)
@@ -29,6 +35,8 @@ struct Node {
     ready: bool,
     paused: bool,
     os: String,
+    /// It says that it is not done.
+    pending: bool,
 }
 
 #[derive(Default)]
@@ -40,6 +48,13 @@ struct Memory {
     ending: BTreeMap<String, Timestamp>,
     /// When what is written now is written.
     now: Timestamp,
+    /// Nodes that have ever said that they are not done.
+    told: BTreeSet<String>,
+    /// Volumes that have not all their replicas, and engines that have not two whole ones, since when.
+    degraded: BTreeMap<String, Timestamp>,
+    thin: BTreeMap<String, Timestamp>,
+    /// Budgets of migrations: the node that is left, and since when.
+    guards: BTreeMap<String, (String, Timestamp)>,
     recorded: BTreeSet<String>,
     stops: BTreeMap<String, usize>,
     /// Nodes by Jobs before a drain that have ended well, as `kind/node`.
@@ -97,11 +112,16 @@ impl Hears for Watchman {
 impl Memory {
     fn node(&mut self, name: &str, value: &Value) {
         let mut conditions = value["status"]["conditions"].as_array().into_iter().flatten();
+        let mut taints = value["spec"]["taints"].as_array().into_iter().flatten();
         let node = Node {
             ready: conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True"),
             paused: !value["metadata"]["annotations"][PAUSE].is_null(),
             os: text(&value["status"]["nodeInfo"]["osImage"]),
+            pending: taints.any(|taint| taint["key"] == PENDING),
         };
+        if node.pending {
+            self.told.insert(name.to_owned());
+        }
         self.nodes.insert(name.to_owned(), node);
     }
 
@@ -172,6 +192,71 @@ impl Memory {
         }
         if kind == ChangeKind::Added && matches!(work.as_str(), "pre-drain" | "single-node-upgrade") {
             self.begins(&upgrade, &node);
+            self.may_lose_a_node(1, &format!("{node} begins"));
+        }
+        if kind == ChangeKind::Added && work == "pre-drain" {
+            self.asks_for_places(&upgrade, &node);
+        }
+    }
+
+    /// Whoever is about to leave a node finds a place by who says that they are not done: all of those do, and nobody else.
+    fn asks_for_places(&mut self, upgrade: &str, leaving: &str) {
+        let states = self.states.get(upgrade);
+        let done = |name: &str| {
+            states
+                .and_then(|states| states.get(name))
+                .is_some_and(|state| state == "Succeeded")
+        };
+        let many = self.nodes.len() > 2;
+        let mut others = self.nodes.iter().filter(|(name, _)| *name != leaving);
+        let wrong = others.find(|(name, node)| {
+            if done(name) {
+                node.pending
+            } else {
+                many && !self.told.contains(*name)
+            }
+        });
+        if let Some((wrong, _)) = wrong {
+            self.broken.push(format!(
+                "rule 9: virtual machines leave {leaving}, and {wrong} does not say whether it is done"
+            ));
+        }
+    }
+
+    /// Data has to be elsewhere too before a node is emptied. On two hosts no volume is whole in Longhorn's own words, and its engine counts.
+    fn may_lose_a_node(&mut self, rule: u8, what: &str) {
+        let lacking = match self.nodes.len() {
+            0 | 1 => return,
+            2 => &self.thin,
+            _ => &self.degraded,
+        };
+        let seen = |since: &Timestamp| self.now.duration_since(*since) > UNTIL_SEEN;
+        if let Some((volume, _)) = lacking.iter().find(|(_, since)| seen(since)) {
+            self.broken
+                .push(format!("rule {rule}: {what} while {volume} has not all its replicas"));
+        }
+    }
+
+    fn since(kept: &mut BTreeMap<String, Timestamp>, name: &str, on: bool, now: Timestamp) {
+        if on {
+            kept.entry(name.to_owned()).or_insert(now);
+        } else {
+            kept.remove(name);
+        }
+    }
+
+    fn engine(&mut self, name: &str, value: &Value) {
+        let status = &value["status"];
+        let modes = status["replicaModeMap"].as_object().into_iter().flatten();
+        let whole = modes.filter(|(_, mode)| **mode == "RW").count();
+        let thin = status["currentState"] == "running" && whole < 2;
+        Self::since(&mut self.thin, name, thin, self.now);
+    }
+
+    /// A task asks for a machine to leave its node.
+    fn migration(&mut self, name: &str, value: &Value) {
+        if name.starts_with(super::play::UPGRADE) && value["spec"]["addedNodeSelector"].is_null() {
+            self.may_lose_a_node(9, &format!("{name} is asked for"));
         }
     }
 
@@ -216,6 +301,17 @@ impl Memory {
             if now.is_empty() || before.is_some_and(|before| annotation(before, hook) == now) {
                 continue;
             }
+            let seen = |since: &Timestamp| self.now.duration_since(*since) > UNTIL_SEEN;
+            let mut guards = self
+                .guards
+                .iter()
+                .filter(|(_, (left, since))| *left == node && seen(since));
+            if work == "pre-drain"
+                && let Some((guard, _)) = guards.next()
+            {
+                self.broken
+                    .push(format!("rule 8: Rancher is told to drain {node} under {guard}"));
+            }
             if !self.complete.contains(&format!("{work}/{node}")) {
                 self.broken
                     .push(format!("rule 5: {hook} of {node} is answered before the Job has ended"));
@@ -246,6 +342,8 @@ impl Memory {
 
     /// A volume that is used is not taken off.
     fn volume(&mut self, name: &str, before: Option<&Value>, value: &Value) {
+        let degraded = value["status"]["state"] == "attached" && value["status"]["robustness"] == "degraded";
+        Self::since(&mut self.degraded, name, degraded, self.now);
         let wanted = |value: &Value| text(&value["spec"]["nodeID"]);
         let users = |value: &Value| {
             value["status"]["kubernetesStatus"]["workloadsStatus"]
@@ -293,6 +391,15 @@ impl WriteObserver for Watchman {
             ("", "secrets") => memory.plan(before, value),
             ("provisioning.cattle.io", "clusters") => memory.cluster(before, value),
             ("longhorn.io", "volumes") => memory.volume(name, before, value),
+            ("longhorn.io", "engines") => memory.engine(name, value),
+            ("kubevirt.io", "virtualmachineinstancemigrations") if change.kind == ChangeKind::Added => {
+                memory.migration(name, value);
+            }
+            ("policy", "poddisruptionbudgets") if gone => drop(memory.guards.remove(name)),
+            ("policy", "poddisruptionbudgets") if name.starts_with(GUARD) => {
+                let (node, now) = (text(&value["metadata"]["annotations"][SIM_NODE]), memory.now);
+                memory.guards.entry(name.to_owned()).or_insert((node, now));
+            }
             (_, "events") => {
                 let said = format!("{}{}", text(&value["note"]), text(&value["message"]));
                 memory.words.insert(said);

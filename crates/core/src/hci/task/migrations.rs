@@ -88,11 +88,7 @@ pub(super) fn next_name(view: &View, vm: &Key, name: &str) -> Key {
 }
 
 pub(super) fn of_vm<'a>(view: &'a View, vm: &Key) -> impl Iterator<Item = &'a Arc<Seen<Migration>>> {
-    let vm = vm.clone();
-    let of_it = move |migration: &&Arc<Seen<Migration>>| {
-        migration.target.key.namespace == vm.namespace && migration.vmi == vm.name
-    };
-    view.hci.migrations.values().filter(of_it)
+    view.hci.migrations_of(vm)
 }
 
 /// A migration of anybody's that is under way.

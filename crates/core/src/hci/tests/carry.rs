@@ -33,7 +33,9 @@ impl World {
                 // Own writes are taken in, and say nothing about other nodes.
                 self.view.nodes_as_of = as_of;
             }
-            HciAction::Untaint { node, keep } => self.change_node(&node.key.name, |node| node.taints.clone_from(keep)),
+            HciAction::TaintPending { node, taints } | HciAction::Untaint { node, keep: taints } => {
+                self.change_node(&node.key.name, |node| node.taints.clone_from(taints));
+            }
             HciAction::CreateJob(job) => {
                 let made = Job {
                     upgrade_uid: Some(job.upgrade.uid.clone()),

@@ -19,23 +19,21 @@ const HOST_MODEL_FEATURE: &str = "host-model-required-features.node.kubevirt.io/
 const LIKE_THE_HOST: &str = "host-model";
 const MIB: i64 = 1 << 20;
 
-/// The other nodes, as the virtual machines of one node find them.
-pub struct Elsewhere<'a> {
+/// What there is on all nodes, whoever asks.
+pub struct Stock<'a> {
     view: &'a View,
-    from: Option<&'a Arc<Node>>,
     /// Volumes with one replica, by the claim they serve.
     single: BTreeMap<&'a Key, &'a str>,
     /// What is left on each node, worked out when the first asks.
     free: OnceCell<BTreeMap<NodeName, Resources>>,
 }
 
-impl<'a> Elsewhere<'a> {
-    pub fn new(view: &'a View, node: &NodeName) -> Self {
+impl<'a> Stock<'a> {
+    pub fn new(view: &'a View) -> Self {
         let volumes = view.hci.volumes.values();
         let single = volumes.filter(|volume| volume.replicas == 1 && volume.attached());
         Self {
             view,
-            from: view.nodes.get(node),
             single: single
                 .filter_map(|volume| Some((volume.claim.as_ref()?, &*volume.target.key.name)))
                 .collect(),
@@ -43,13 +41,42 @@ impl<'a> Elsewhere<'a> {
         }
     }
 
+    fn free(&self) -> &BTreeMap<NodeName, Resources> {
+        self.free.get_or_init(|| {
+            let left = |node: &Arc<Node>| {
+                let mut left = node.allocatable.clone();
+                for vmi in self.view.hci.vmis_on(&node.name) {
+                    left.subtract(&vmi.requests);
+                }
+                (node.name.clone(), left)
+            };
+            self.view.nodes.values().map(left).collect()
+        })
+    }
+}
+
+/// The other nodes, as the virtual machines of one node find them.
+pub struct Elsewhere<'a> {
+    stock: &'a Stock<'a>,
+    from: Option<&'a Arc<Node>>,
+}
+
+impl<'a> Elsewhere<'a> {
+    pub fn new(stock: &'a Stock<'a>, node: &NodeName) -> Self {
+        Self {
+            stock,
+            from: stock.view.nodes.get(node),
+        }
+    }
+
     pub fn single_replicas(&self, vmi: &Seen<Vmi>) -> Option<Why> {
-        if self.single.is_empty() {
+        let single = &self.stock.single;
+        if single.is_empty() {
             return None;
         }
         let namespace = &vmi.target.key.namespace;
         let of_it = vmi.claims.iter();
-        let of_it = of_it.filter_map(|claim| self.single.get(&Key::new(namespace, claim)).copied());
+        let of_it = of_it.filter_map(|claim| single.get(&Key::new(namespace, claim)).copied());
         let names: Vec<&str> = of_it.collect();
         (!names.is_empty()).then(|| Why::SingleReplica(names.join(", ")))
     }
@@ -114,19 +141,6 @@ impl<'a> Elsewhere<'a> {
         wanted
     }
 
-    fn free(&self) -> &BTreeMap<NodeName, Resources> {
-        self.free.get_or_init(|| {
-            let left = |node: &Arc<Node>| {
-                let mut left = node.allocatable.clone();
-                for vmi in self.view.hci.vmis_on(&node.name) {
-                    left.subtract(&vmi.requests);
-                }
-                (node.name.clone(), left)
-            };
-            self.view.nodes.values().map(left).collect()
-        })
-    }
-
     /// By virtual machines alone: pods come on top, so that whoever finds no room here finds none.
     fn no_room(&self, vmi: &Vmi, nodes: &[&&Arc<Node>]) -> Option<Why> {
         let asks = &vmi.requests;
@@ -136,7 +150,7 @@ impl<'a> Elsewhere<'a> {
         let lacks = |asked: i64, left: i64, whole: i64| asked > 0 && whole > 0 && asked > left;
         let mut most = (0, 0);
         for node in nodes {
-            let left = self.free().get(&node.name)?;
+            let left = self.stock.free().get(&node.name)?;
             let memory = lacks(asks.memory, left.memory, node.allocatable.memory);
             let cpu = lacks(asks.cpu_milli, left.cpu_milli, node.allocatable.cpu_milli);
             if !memory && !cpu {
