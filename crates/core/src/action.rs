@@ -11,6 +11,7 @@ use afloat_api::{
 use jiff::Timestamp;
 
 use crate::hci::action::HciAction;
+use crate::plan::StageKind;
 use crate::view::{Key, NodeName, Revision, Target, Uid};
 
 /// What follows from a view. Actions are carried out in their order; the first refusal ends the turn, and the next
@@ -53,6 +54,12 @@ pub enum Action {
     /// The finalizer `afloat.dev/cleanup`: held from before the first change until nothing is left of it.
     SetUpgradeFinalizer {
         target: Target,
+        present: bool,
+    },
+    /// The same of a group that stands alone.
+    SetGroupFinalizer {
+        target: Target,
+        of: StageKind,
         present: bool,
     },
     /// Removes it from a NodeKubeadmUpgrade, which is created with it.
@@ -168,6 +175,7 @@ impl Action {
             Self::CreateWorkersUpgrade(_) => "create-workers-upgrade",
             Self::CreateNodeUpgrade(_) => "create-node-upgrade",
             Self::SetUpgradeFinalizer { .. } => "set-upgrade-finalizer",
+            Self::SetGroupFinalizer { .. } => "set-group-finalizer",
             Self::RemoveNodeFinalizer { .. } => "remove-node-finalizer",
             Self::SetControlPlaneMachines { .. } => "set-control-plane-machines",
             Self::SetWorkersMachines { .. } => "set-workers-machines",

@@ -296,25 +296,23 @@ pub fn of_node(view: &View, node_upgrade: &NodeKubeadmUpgrade) -> NodeSettings {
         return NodeSettings::default();
     };
     let key = Key::new(namespace, &owner.name);
-    let (group_paused, owners) = match owner.kind.as_str() {
+    let (group_paused, meta) = match owner.kind.as_str() {
         "ControlPlaneKubeadmUpgrade" => match view.control_planes.get(&key) {
-            Some(group) if group.metadata.uid.as_deref() == Some(&owner.uid) => {
-                (group.spec.paused, group.metadata.owner_references.as_deref())
-            }
+            Some(group) if group.metadata.uid.as_deref() == Some(&owner.uid) => (group.spec.paused, &group.metadata),
             _ => return NodeSettings::unknown(),
         },
         "WorkersKubeadmUpgrade" => match view.workers.get(&key) {
-            Some(group) if group.metadata.uid.as_deref() == Some(&owner.uid) => {
-                (group.spec.paused, group.metadata.owner_references.as_deref())
-            }
+            Some(group) if group.metadata.uid.as_deref() == Some(&owner.uid) => (group.spec.paused, &group.metadata),
             _ => return NodeSettings::unknown(),
         },
         _ => return NodeSettings::default(),
     };
+    let owners = meta.owner_references.as_deref();
     let paused = group_paused == Some(true);
     let Some(upgrade) = upgrade_of(view, namespace, owners) else {
         return NodeSettings {
             paused,
+            aborted: meta.deletion_timestamp.is_some(),
             unknown: controller(owners).is_some_and(|owner| owner.kind == "ClusterUpgrade"),
             ..NodeSettings::default()
         };

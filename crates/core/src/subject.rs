@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use afloat_api::NodeKubeadmUpgrade;
 use afloat_api::clusterupgrade::Phase;
+use afloat_api::{GroupUpgradeStatus, NodeKubeadmUpgrade};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -348,13 +348,21 @@ fn judges(view: &View, which: impl Fn(&ObjectMeta) -> bool, subjects: &mut BTree
 }
 
 fn unfinished_groups(view: &View, which: impl Fn(&ObjectMeta) -> bool, subjects: &mut BTreeSet<Subject>) {
+    let wishes = std::cell::OnceCell::new();
+    // One that stands alone gives the slot to undo a node, also when it is done.
+    let unfinished = |meta: &ObjectMeta, status: Option<&GroupUpgradeStatus>| {
+        let asked = || *wishes.get_or_init(|| view.nodes.values().any(|node| node.wish.is_some()));
+        status.is_none_or(|status| !status.ready)
+            || meta.deletion_timestamp.is_some()
+            || (stands_alone(meta) && asked())
+    };
     for (key, group) in &view.control_planes {
-        if which(&group.metadata) && group.status.as_ref().is_none_or(|status| !status.ready) {
+        if which(&group.metadata) && unfinished(&group.metadata, group.status.as_ref()) {
             subjects.insert(Subject::ControlPlane(key.clone()));
         }
     }
     for (key, group) in &view.workers {
-        if which(&group.metadata) && group.status.as_ref().is_none_or(|status| !status.ready) {
+        if which(&group.metadata) && unfinished(&group.metadata, group.status.as_ref()) {
             subjects.insert(Subject::Workers(key.clone()));
         }
     }

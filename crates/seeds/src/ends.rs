@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use afloat_api::clusterupgrade::Phase;
-use afloat_api::{ClusterUpgrade, ConditionType, NodeKubeadmUpgrade, NodeState};
+use afloat_api::{ClusterUpgrade, ConditionType, GroupUpgradeStatus, NodeKubeadmUpgrade, NodeState};
 use afloat_core::action::Action;
 use afloat_core::decide;
 use afloat_core::view::Node;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
+
 use super::operator::subjects;
-use super::store::Kind as _;
+use super::store::{Kind as _, Store};
 use super::time::{Millis, clock, stamp};
 use super::world::World;
 
@@ -29,6 +31,10 @@ pub fn check(world: &mut World) {
             world.rules.breaks(12, format!("{}: {problem}", node.key()));
             return;
         }
+    }
+    if let Some(problem) = groups_alone(&world.store).find_map(|group| group_unexplained(world, &group)) {
+        world.rules.breaks(12, problem);
+        return;
     }
     if let Some(problem) = would_go_on(world) {
         world.rules.breaks(12, problem);
@@ -60,11 +66,11 @@ fn would_go_on(world: &mut World) -> Option<String> {
                     .control_planes
                     .get(&target.key)
                     .and_then(|group| group.status.as_ref());
-                before.is_none_or(|before| before.in_flight != status.in_flight)
+                before.is_none_or(|before| (&before.in_flight, &before.slots) != (&status.in_flight, &status.slots))
             }
             Action::WriteWorkersStatus { target, status } => {
                 let before = view.workers.get(&target.key).and_then(|group| group.status.as_ref());
-                before.is_none_or(|before| before.in_flight != status.in_flight)
+                before.is_none_or(|before| (&before.in_flight, &before.slots) != (&status.in_flight, &status.slots))
             }
             Action::WriteNodeStatus { target, status, .. } => {
                 let before = view
@@ -104,7 +110,12 @@ pub fn words(world: &World) -> Vec<String> {
         })
         .collect();
     if words.is_empty() {
-        for upgrade in world.store.node_upgrades.values() {
+        // One whose machine has left is nobody's any more.
+        let is_there = |upgrade: &&Arc<NodeKubeadmUpgrade>| {
+            let mut nodes = world.store.nodes.values();
+            nodes.any(|node| node.uid.as_str() == upgrade.spec.node.uid)
+        };
+        for upgrade in world.store.node_upgrades.values().filter(is_there) {
             let state = upgrade
                 .status
                 .as_ref()
@@ -253,6 +264,71 @@ fn node_unexplained(upgrade: &NodeKubeadmUpgrade) -> Option<String> {
     }
 }
 
+/// A group that no ClusterUpgrade stands above.
+struct GroupAlone {
+    meta: ObjectMeta,
+    paused: bool,
+    status: GroupUpgradeStatus,
+}
+
+impl GroupAlone {
+    fn uid(&self) -> &str {
+        self.meta.uid.as_deref().unwrap_or_default()
+    }
+
+    /// Nobody of it is to go any more.
+    fn over(&self) -> bool {
+        self.status.ready || self.status.failed > 0
+    }
+}
+
+fn groups_alone(store: &Store) -> impl Iterator<Item = GroupAlone> {
+    let planes = store
+        .control_planes
+        .values()
+        .map(|group| (&group.metadata, group.spec.paused, &group.status));
+    let workers = store
+        .workers
+        .values()
+        .map(|group| (&group.metadata, group.spec.paused, &group.status));
+    let alone = |(meta, ..): &(&ObjectMeta, _, _)| meta.owner_references.as_ref().is_none_or(Vec::is_empty);
+    planes
+        .chain(workers)
+        .filter(alone)
+        .map(|(meta, paused, status)| GroupAlone {
+            meta: meta.clone(),
+            paused: paused == Some(true),
+            status: status.clone().unwrap_or_default(),
+        })
+}
+
+/// A group of its own is done, says what it waits for, or one of its nodes does.
+fn group_unexplained(world: &World, group: &GroupAlone) -> Option<String> {
+    let name = group.meta.name.as_deref().unwrap_or_default();
+    if group.meta.deletion_timestamp.is_some() {
+        return Some(format!("group {name} was deleted and is still there"));
+    }
+    let says = |condition: &Condition| condition.type_ == "Progressing" && condition.reason != "InProgress";
+    if group.over() || group.status.conditions.iter().any(says) {
+        return None;
+    }
+    let of_group = |upgrade: &&Arc<NodeKubeadmUpgrade>| {
+        let owners = upgrade.metadata.owner_references.as_deref().unwrap_or_default();
+        owners.iter().any(|owner| owner.uid == group.uid())
+    };
+    let mut nodes = world.store.node_upgrades.values().filter(of_group);
+    let told = nodes.any(|upgrade| {
+        let status = upgrade.status.as_ref();
+        status.is_some_and(|status| status.waiting_for.is_some())
+    });
+    (!told).then(|| {
+        format!(
+            "group {name} does not go on (held: {}), and nothing says why",
+            group.paused
+        )
+    })
+}
+
 /// The node could not be put back, and its object says so, or said so to its end: only a person can help. Nobody but that person
 /// knows what the machine is good for, so that it stays cordoned also where the object was deleted.
 fn given_up(world: &World, node_uid: &str) -> bool {
@@ -275,6 +351,11 @@ fn left_behind(world: &mut World) {
         .values()
         .filter(|upgrade| !ended(upgrade))
         .filter_map(|upgrade| upgrade.metadata.uid.clone())
+        .chain(
+            groups_alone(&world.store)
+                .filter(|group| !group.over())
+                .map(|group| group.uid().to_owned()),
+        )
         .collect();
     let alone: Vec<String> = world
         .store
@@ -288,7 +369,7 @@ fn left_behind(world: &mut World) {
                 .unwrap_or_default();
             !matches!(state, NodeState::Succeeded | NodeState::RolledBack)
         })
-        .filter_map(|upgrade| upgrade.metadata.uid.clone())
+        .map(|upgrade| afloat_core::settings::upgrade_uid(upgrade).to_string())
         .collect();
     let mut left = None;
     for node in world.store.nodes.values() {

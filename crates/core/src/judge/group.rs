@@ -9,16 +9,16 @@ use afloat_api::kubeadm::{DesiredNodeState, MAX_SLOTS_ALONE};
 use afloat_api::{ClusterUpgrade, ConditionType, GroupUpgradeStatus, NodeRole, Reason};
 use jiff::Timestamp;
 
+use super::alone;
 use super::children::{self, NodeOrder};
-use super::lock;
 use super::roster::{Group, Members, Roster};
-use super::slots::{self, Granted, Granting};
+use super::slots;
 use crate::action::{Action, Decision};
 use crate::gates::Closed;
 use crate::objects::{Standing, earlier_hop_is_open, set_condition, target_of};
 use crate::plan::{self, Stage, StageKind};
 use crate::settings::{Settings, Staging, upgrade_of};
-use crate::version::{KubeletSkew, KubernetesVersion};
+use crate::version::KubernetesVersion;
 use crate::view::{Key, Node, NodeName, UNTIL_SEEN, View};
 
 /// One group's turn.
@@ -26,8 +26,8 @@ pub(super) struct Turn<'a> {
     pub(super) view: &'a View,
     pub(super) members: Members<'a>,
     pub(super) upgrade: Option<&'a ClusterUpgrade>,
-    settings: Settings,
-    now: Timestamp,
+    pub(super) settings: Settings,
+    pub(super) now: Timestamp,
     pub(super) decision: Decision,
 }
 
@@ -36,7 +36,8 @@ pub fn decide(view: &View, group: Group<'_>, now: Timestamp) -> Decision {
     let owners = group.meta().owner_references.as_deref();
     let upgrade = upgrade_of(view, namespace, owners).map(Arc::as_ref);
     let owned = crate::settings::controller(owners).is_some();
-    if group.meta().deletion_timestamp.is_some() || (owned && upgrade.is_none()) {
+    let deleted = group.meta().deletion_timestamp.is_some() && (owned || !alone::holds_finalizer(group));
+    if deleted || (owned && upgrade.is_none()) {
         // Whoever owns it is not seen (yet, or any more): without a judge nothing starts.
         return Decision::default();
     }
@@ -105,7 +106,7 @@ fn max_concurrent(group: Group<'_>) -> usize {
 }
 
 impl<'a> Turn<'a> {
-    fn group(&self) -> Group<'a> {
+    pub(super) fn group(&self) -> Group<'a> {
         self.members.group
     }
 
@@ -114,7 +115,7 @@ impl<'a> Turn<'a> {
         there(self.view, self.members.group)
     }
 
-    fn stage(&self) -> Option<Stage> {
+    pub(super) fn stage(&self) -> Option<Stage> {
         let version = self.group().version().parse().ok()?;
         Some(Stage::exact(self.group().kind(), version, Vec::new()))
     }
@@ -144,8 +145,15 @@ impl<'a> Turn<'a> {
     }
 
     fn aborted(&self) -> bool {
-        self.upgrade
-            .is_some_and(|upgrade| upgrade.spec.abort == Some(true) || upgrade.metadata.deletion_timestamp.is_some())
+        match self.upgrade {
+            Some(upgrade) => upgrade.spec.abort == Some(true) || upgrade.metadata.deletion_timestamp.is_some(),
+            None => self.deleting(),
+        }
+    }
+
+    /// Somebody has it removed: one that stands alone lives on until nothing of it is in hand.
+    pub(super) fn deleting(&self) -> bool {
+        self.group().meta().deletion_timestamp.is_some()
     }
 
     /// Nothing new is begun for an upgrade that is over, or not yet in its work.
@@ -358,11 +366,12 @@ impl<'a> Turn<'a> {
         let (mut held, mut ledger) = (None, Vec::new());
         if self.upgrade.is_none() {
             ledger.extend_from_slice(slots);
-            if !group.paused() {
-                let granted = self.grant_alone(slots);
-                ledger.extend(granted.slots);
-                held = granted.held.into_iter().next();
+            let granted = self.grant_alone(slots);
+            if !granted.slots.is_empty() && !self.is_prepared(slots) {
+                return;
             }
+            ledger.extend(granted.slots);
+            held = granted.held.into_iter().next();
             in_flight.extend(ledger.iter().map(|slot| slot.node.clone()));
         }
         let upgraded = self.count(|standing| standing.succeeded());
@@ -372,27 +381,9 @@ impl<'a> Turn<'a> {
         let ready = over && failed == 0;
         let mut conditions = before.conditions.clone();
         let stamp = (self.now, generation);
-        let (reason, message) = match (ready, over) {
-            (true, _) => (
-                Reason::Succeeded,
-                format!("{upgraded} of {required} at {}", group.version()),
-            ),
-            (false, true) => (
-                Reason::Failed,
-                format!("{failed} of {required} failed and were set aside"),
-            ),
-            (false, false) => {
-                let progress = format!("{upgraded} of {required} at {}", group.version());
-                // Where an upgrade stands above it, that one says who waits.
-                match held.filter(|_| in_flight.is_empty()) {
-                    Some((node, closed)) if node.as_str().is_empty() => {
-                        (closed.reason, format!("{progress}; waits: {}", closed.message))
-                    }
-                    Some((node, closed)) => (closed.reason, format!("{progress}; {node} waits: {}", closed.message)),
-                    None => (Reason::InProgress, progress),
-                }
-            }
-        };
+        // Where an upgrade stands above it, that one says who waits.
+        let held = held.filter(|_| in_flight.is_empty());
+        let (reason, message) = self.headline((ready, over), (upgraded, failed), held);
         let ready_type: &str = ConditionType::Ready.into();
         let progressing: &str = ConditionType::Progressing.into();
         set_condition(&mut conditions, ready_type, ready, reason, &message, stamp);
@@ -407,7 +398,8 @@ impl<'a> Turn<'a> {
             slots: ledger,
             conditions,
         };
-        self.give_back_lock(&status, over || failed > 0);
+        let nobody_is_to_go = over || failed > 0 || self.deleting();
+        self.give_back(&status, nobody_is_to_go);
         if status != before {
             let (target, status) = (group.target(), Box::new(status));
             self.decision.actions.push(match group {
@@ -417,13 +409,46 @@ impl<'a> Turn<'a> {
         }
     }
 
+    /// The one sentence about the group: how far it is, and who waits for what.
+    fn headline(
+        &self,
+        (ready, over): (bool, bool),
+        (upgraded, failed): (i64, i64),
+        held: Option<(NodeName, Closed)>,
+    ) -> (Reason, String) {
+        let required = self.group().machines().len();
+        let progress = format!("{upgraded} of {required} at {}", self.group().version());
+        let undoing = |(node, closed): &(NodeName, Closed)| format!("; undoing {node} waits: {}", closed.message);
+        let waits = held.as_ref().map(undoing).unwrap_or_default();
+        match (ready, over, held) {
+            (true, ..) => (Reason::Succeeded, format!("{progress}{waits}")),
+            (false, false, _) if failed > 0 && !self.deleting() => {
+                let message = format!("{progress}; {failed} failed, and no other is begun{waits}");
+                (Reason::Failed, message)
+            }
+            (false, true, _) => {
+                let message = format!("{failed} of {required} failed and were set aside{waits}");
+                (Reason::Failed, message)
+            }
+            _ if self.deleting() => {
+                let message = "it is being deleted: what it has in hand is put back as it was";
+                (Reason::RollingBack, message.to_owned())
+            }
+            (.., Some((node, closed))) if node.as_str().is_empty() => {
+                (closed.reason, format!("{progress}; waits: {}", closed.message))
+            }
+            (.., Some((node, closed))) => (closed.reason, format!("{progress}; {node} waits: {}", closed.message)),
+            (.., None) => (Reason::InProgress, progress),
+        }
+    }
+
     fn count(&self, what: impl Fn(&Standing<'_>) -> bool) -> i64 {
         let matching = self.members.nodes.iter().filter(|standing| what(standing)).count();
         i64::try_from(matching).unwrap_or(i64::MAX)
     }
 
     /// Whether every machine of the group came to its end, or left.
-    fn machines_over(&self) -> bool {
+    pub(super) fn machines_over(&self) -> bool {
         self.group().machines().iter().all(|machine| {
             let Some(node) = self.view.nodes.get(machine.name.as_str()) else {
                 return true;
@@ -436,93 +461,12 @@ impl<'a> Turn<'a> {
         })
     }
 
-    fn grant_alone(&mut self, slots: &[Slot]) -> Granted {
-        let Some(stage) = self.stage() else {
-            return Granted::default();
-        };
-        if self.members.nodes.iter().any(Standing::failed) {
-            return Granted::default();
-        }
-        if let Some(closed) = lock::taken_by_another(self.view, self.group()).or_else(|| self.too_new(&stage)) {
-            return Granted {
-                held: vec![(NodeName::from(""), closed)],
-                ..Granted::default()
-            };
-        }
-        let roster = Roster::of_groups(self.view, vec![self.group()]);
-        let granting = Granting {
-            view: self.view,
-            roster: &roster,
-            stage: &stage,
-            settings: &self.settings,
-            upgrade: None,
-            // Nobody can accept it for a group that stands alone.
-            downtime_accepted: false,
-            ledger_as_of: self.group().target().revision,
-            now: self.now,
-        };
-        let granted = granting.grant(slots);
-        if granted.behind {
-            self.see_nodes_since_ledger();
-        }
-        if !granted.slots.is_empty() && self.view.lock.is_none() {
-            let target = self.group().target();
-            self.decision.actions.push(Action::TakeLock {
-                namespace: Arc::clone(&self.view.home),
-                holder: target.uid,
-                kind: self.group().word(),
-                name: target.key.name,
-            });
-        }
-        granted
-    }
-
     /// Looks again once nodes are seen as of when this group's own ledger was written.
-    fn see_nodes_since_ledger(&mut self) {
+    pub(super) fn see_nodes_since_ledger(&mut self) {
         let ledger_as_of = self.group().target().revision;
         self.decision.again = Some(self.now + UNTIL_SEEN);
         if self.view.nodes_as_of < ledger_as_of {
             self.decision.nodes_since = Some(ledger_as_of);
-        }
-    }
-
-    /// A kubelet must not be newer than an API server it may talk to; an upgrade of the whole cluster brings those first.
-    fn too_new(&self, stage: &Stage) -> Option<Closed> {
-        let servers = self.view.control_plane_nodes().filter_map(|node| {
-            let server = plan::api_server_version(self.view, node)?;
-            Some((server, node))
-        });
-        let (oldest, node) = servers.min_by_key(|(server, _)| *server)?;
-        let newer = stage.kind == StageKind::Workers && stage.version.kubelet_skew(oldest) == KubeletSkew::Newer;
-        newer.then(|| Closed {
-            reason: Reason::VersionSkew,
-            message: format!(
-                "kubelets at {} would be newer than the API server of {}, which is at {oldest}: upgrade the control plane first",
-                stage.version, node.name
-            ),
-            blocked_by: Some(children::machine(node)),
-            until: None,
-        })
-    }
-
-    /// Gives the lock of the cluster back where nobody is to go any more: by what is on record, and was written after the lock was taken,
-    /// as one who has seen less may not know of a slot.
-    fn give_back_lock(&mut self, status: &GroupUpgradeStatus, over: bool) {
-        let group = self.group();
-        let lock = self
-            .view
-            .lock
-            .as_ref()
-            .filter(|lock| lock.holder.as_str() == group.uid());
-        if let Some(lock) = lock
-            && over
-            && status.slots.is_empty()
-            && status.in_flight.is_empty()
-            && group.status() == Some(status)
-            && group.target().revision > lock.target.revision
-        {
-            let lock = lock.target.clone();
-            self.decision.actions.push(Action::ReleaseLock { lock });
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The one judge of a cluster: leads a ClusterUpgrade through its phases, grants slots, and knows when to stop. What happens
 //! to a node that holds a slot is in [`crate::lifecycle`]; what may hold a node back in [`crate::gates`].
 
+mod alone;
 mod children;
 mod estimate;
 mod group;

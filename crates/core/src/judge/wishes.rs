@@ -56,15 +56,14 @@ impl Turn<'_> {
                 self.tell(node, &why);
             }
         } else if standing.desired() != DesiredNodeState::RolledBack {
-            if standing.succeeded() && !holds && self.upgrade.is_some() {
+            if !standing.succeeded() || holds {
+                let because = Some(Reason::RolledBack);
+                self.set_desired(standing, DesiredNodeState::RolledBack, attempt, because);
+            } else if self.upgrade.is_some() || !self.deleting() {
                 return;
+            } else if heard {
+                self.tell(node, "it is not undone any more: its group is being deleted");
             }
-            self.set_desired(
-                standing,
-                DesiredNodeState::RolledBack,
-                attempt,
-                Some(Reason::RolledBack),
-            );
         }
         if heard {
             self.decision.actions.push(Action::ClearWish { node: node.target() });

@@ -144,7 +144,9 @@ impl From<Problem> for Cause {
 impl Executor<'_> {
     async fn carry_out(&self, request: Request) -> Result<Outcome, Cause> {
         match self.action {
-            Action::SetUpgradeFinalizer { target, present } => self.finalizer(&request, target, *present).await,
+            Action::SetUpgradeFinalizer { target, present } | Action::SetGroupFinalizer { target, present, .. } => {
+                self.finalizer(&request, target, *present).await
+            }
             Action::RemoveNodeFinalizer { target } => self.finalizer(&request, target, false).await,
             Action::ReleaseLock { lock: target }
             | Action::DeletePod { pod: target }

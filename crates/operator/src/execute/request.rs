@@ -6,6 +6,7 @@ use afloat_api::{
 };
 use afloat_core::action::Action;
 use afloat_core::hci::view::HciKind;
+use afloat_core::plan::StageKind;
 use afloat_core::view::{Key, Target, Uid};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Resource;
@@ -292,6 +293,13 @@ pub fn of(action: &Action, bundle_key: Option<&str>) -> Result<Request, serde_js
         Action::CreateWorkersUpgrade(child) => create_child(Kind::WorkersKubeadmUpgrade, &**child)?,
         Action::CreateNodeUpgrade(child) => create_child(Kind::NodeKubeadmUpgrade, &**child)?,
         Action::SetUpgradeFinalizer { target, present } => finalizer(Kind::ClusterUpgrade, target, &[], *present),
+        Action::SetGroupFinalizer { target, of, present } => {
+            let kind = match of {
+                StageKind::ControlPlane => Kind::ControlPlaneKubeadmUpgrade,
+                StageKind::Workers => Kind::WorkersKubeadmUpgrade,
+            };
+            finalizer(kind, target, &[], *present)
+        }
         Action::RemoveNodeFinalizer { target } => finalizer(Kind::NodeKubeadmUpgrade, target, &[], false),
         Action::SetControlPlaneMachines { target, machines } => merge(
             Kind::ControlPlaneKubeadmUpgrade,

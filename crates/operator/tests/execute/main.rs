@@ -18,6 +18,7 @@ use afloat_api::{
     names,
 };
 use afloat_core::action::{Action, Place, Task, TaskPod};
+use afloat_core::plan::StageKind;
 use afloat_core::view::{Key, NodeName, Revision, Target, Uid};
 use afloat_operator::execute::{Cause, Outcome, Refusal, execute};
 use afloat_operator::metrics::Metrics;
@@ -222,6 +223,17 @@ async fn finalizers_of_others_stay() {
         panic!()
     };
     assert_eq!(left.finalizers(), ["example.com/other"]);
+
+    let group = cluster.workers().await;
+    let of_group = |target: Target| Action::SetGroupFinalizer {
+        target,
+        of: StageKind::Workers,
+        present: true,
+    };
+    let Object::Workers(held) = written(&cluster, &of_group(target(&group))).await else {
+        panic!()
+    };
+    assert_eq!(held.finalizers(), [names::FINALIZER]);
 }
 
 #[tokio::test]

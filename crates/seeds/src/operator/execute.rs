@@ -8,6 +8,7 @@ use afloat_api::{
     ClusterUpgrade, ControlPlaneKubeadmUpgrade, NodeKubeadmUpgrade, WorkersKubeadmUpgrade, annotations, labels, names,
 };
 use afloat_core::action::{Action, Place, Task, TaskPod};
+use afloat_core::plan::StageKind;
 use afloat_core::view::{
     Key, Lock, Node, NodeName, Owner, Pod, PodPhase, PodShape, Revision, Target, TaskReport, Toleration,
 };
@@ -76,6 +77,7 @@ impl Executor<'_> {
                 self.custom::<ClusterUpgrade>(verb, &target, |upgrade| upgrade.metadata.finalizers = finalizers)
                     .map(|written| written.map_or(Answer::Nothing, Answer::Upgrade))
             }
+            Action::SetGroupFinalizer { .. } => self.group_finalizer(&action),
             Action::RemoveNodeFinalizer { target } => self
                 .custom::<NodeKubeadmUpgrade>(verb, &target, |upgrade| upgrade.metadata.finalizers = None)
                 .map(|written| written.map_or(Answer::Nothing, Answer::NodeUpgrade)),
@@ -102,6 +104,21 @@ impl Executor<'_> {
             Action::Evict { .. } | Action::DeletePastBudget { .. } => self.let_go(&action),
             // Nobody makes an Upgrade of Harvester in this world.
             Action::Hci(_) => Err(Refused::NotFound),
+        }
+    }
+
+    fn group_finalizer(&mut self, action: &Action) -> Result<Answer, Refused> {
+        let Action::SetGroupFinalizer { target, of, present } = action else {
+            return Ok(Answer::Nothing);
+        };
+        let (verb, finalizers) = (action.name(), present.then(|| vec![names::FINALIZER.to_owned()]));
+        match of {
+            StageKind::ControlPlane => self
+                .custom::<ControlPlaneKubeadmUpgrade>(verb, target, |group| group.metadata.finalizers = finalizers)
+                .map(|written| written.map_or(Answer::Nothing, Answer::ControlPlane)),
+            StageKind::Workers => self
+                .custom::<WorkersKubeadmUpgrade>(verb, target, |group| group.metadata.finalizers = finalizers)
+                .map(|written| written.map_or(Answer::Nothing, Answer::Workers)),
         }
     }
 

@@ -2,6 +2,7 @@
 //! core decides: they have their own small memory of nodes, pauses and slots, built from what is written, and judge each write
 //! of the operator by what it could have known ([`Seen`]).
 
+mod alone;
 mod hosts;
 mod ledger;
 mod nodes;
@@ -177,6 +178,7 @@ impl Rules {
         match written.kind {
             KindName::Node => self.node_written(store, written, machines),
             KindName::Upgrade => self.upgrade_written(store, written),
+            KindName::ControlPlane | KindName::Workers => self.group_written(store, written),
             KindName::NodeUpgrade => self.node_upgrade_written(store, written),
             KindName::Pod => self.pod_written(store, written),
             _ => {}
@@ -202,6 +204,7 @@ fn target_of(action: &Action) -> Option<&Target> {
         | Action::WriteWorkersStatus { target, .. }
         | Action::WriteNodeStatus { target, .. }
         | Action::SetUpgradeFinalizer { target, .. }
+        | Action::SetGroupFinalizer { target, .. }
         | Action::RemoveNodeFinalizer { target }
         | Action::SetControlPlaneMachines { target, .. }
         | Action::SetWorkersMachines { target, .. }

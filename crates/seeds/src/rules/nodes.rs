@@ -106,8 +106,9 @@ impl Rules {
             self.breaks(6, format!("{} is taken although it is paused", node.name));
         }
         let Some(upgrade) = upgrade else { return };
+        self.nobody_else_is_at_work(store, node, &upgrade);
         let Some((key, owner)) = owner_of(store, &upgrade) else {
-            return;
+            return self.taken_by_group_alone(store, node, &upgrade);
         };
         if owner
             .held_since(self)

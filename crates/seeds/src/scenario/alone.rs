@@ -15,7 +15,7 @@ use afloat_core::view::{Key, NodeName, PodBudget, Revision};
 
 use super::Setup;
 use super::setup::budget_key;
-use crate::store::{BudgetSpec, Writer};
+use crate::store::{BudgetSpec, Kind as _, KindName, Writer};
 
 impl Setup<'_> {
     fn machines(&self, control_planes: bool) -> Vec<ObjectRef> {
@@ -32,7 +32,7 @@ impl Setup<'_> {
             .collect()
     }
 
-    /// A ControlPlaneKubeadmUpgrade that nobody owns.
+    /// A ControlPlaneKubeadmUpgrade that nobody owns, over all control planes.
     pub fn control_plane_alone(&mut self, to: &str) {
         let spec = ControlPlaneKubeadmUpgradeSpec {
             machines_require_upgrade: self.machines(true),
@@ -43,20 +43,44 @@ impl Setup<'_> {
         };
         let mut group = ControlPlaneKubeadmUpgrade::new("alone", spec);
         group.metadata.namespace = Some(self.world.home.to_string());
-        let _ = self.world.store.create_custom(Writer::Person, "create", group);
+        let made = self.world.store.create_custom(Writer::Person, "create", group);
+        self.world
+            .alone
+            .extend(made.map(|group| (KindName::ControlPlane, group.key())));
     }
 
-    /// A WorkersKubeadmUpgrade that nobody owns.
+    /// A WorkersKubeadmUpgrade that nobody owns, over all workers.
     pub fn workers_alone(&mut self, to: &str) {
+        let machines = self.machines(false);
+        self.some_workers_alone("alone", machines, to);
+    }
+
+    /// Two of them, one over the first half of the workers, one over the others.
+    pub fn workers_in_two_groups_alone(&mut self, to: &str) {
+        let mut first = self.machines(false);
+        let second = first.split_off(first.len() / 2);
+        self.some_workers_alone("alone-a", first, to);
+        self.some_workers_alone("alone-b", second, to);
+    }
+
+    fn some_workers_alone(&mut self, name: &str, machines: Vec<ObjectRef>, to: &str) {
         let spec = WorkersKubeadmUpgradeSpec {
-            machines_require_upgrade: self.machines(false),
+            machines_require_upgrade: machines,
             kubernetes_version: to.to_owned(),
             kubelet_version: to.to_owned(),
             ..WorkersKubeadmUpgradeSpec::default()
         };
-        let mut group = WorkersKubeadmUpgrade::new("alone", spec);
+        let mut group = WorkersKubeadmUpgrade::new(name, spec);
         group.metadata.namespace = Some(self.world.home.to_string());
-        let _ = self.world.store.create_custom(Writer::Person, "create", group);
+        let made = self.world.store.create_custom(Writer::Person, "create", group);
+        self.world
+            .alone
+            .extend(made.map(|group| (KindName::Workers, group.key())));
+    }
+
+    /// The name of the group of control planes that nobody owns.
+    pub fn alone_key(&self) -> Key {
+        Key::new(&self.world.home, "alone")
     }
 
     /// A NodeKubeadmUpgrade that nobody owns, of a worker.

@@ -2,6 +2,7 @@
 //! on top, by seed.
 
 mod alone;
+mod beside;
 mod faulty;
 mod people;
 mod setup;
@@ -39,7 +40,7 @@ impl PartialEq for Scenario {
 pub fn all() -> &'static [&'static Scenario] {
     static ALL: OnceLock<Vec<&'static Scenario>> = OnceLock::new();
     ALL.get_or_init(|| {
-        let lists = [faulty::FAULTY, people::PEOPLE, shapes::SHAPES];
+        let lists = [faulty::FAULTY, people::PEOPLE, shapes::SHAPES, beside::BESIDE];
         lists.into_iter().flatten().collect()
     })
 }

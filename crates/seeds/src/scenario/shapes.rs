@@ -1,4 +1,4 @@
-//! Scenarios of distances, budgets, pauses, gates, and of upgrades without a ClusterUpgrade.
+//! Scenarios of distances, budgets, pauses and gates.
 
 use super::Scenario;
 use super::setup::{FROM, TO, at_once, node};
@@ -278,41 +278,4 @@ pub(super) static SHAPES: &[Scenario] = &[
             setup.at(0, Act::Gate(key, "shop-is-quiet".into(), false));
         },
     ),
-    scenario(
-        "alone-control-plane",
-        "a ControlPlaneKubeadmUpgrade of its own",
-        SUCCEEDED,
-        0,
-        |setup| {
-            usual(setup);
-            setup.control_plane_alone(TO);
-        },
-    ),
-    scenario(
-        "alone-two-control-planes",
-        "the same with two, where nobody could accept that etcd loses its quorum: none goes",
-        "Staged",
-        0,
-        |setup| {
-            setup.cluster(2, 3, FROM);
-            setup.workloads();
-            setup.control_plane_alone(TO);
-        },
-    ),
-    scenario(
-        "alone-workers",
-        "a WorkersKubeadmUpgrade of its own",
-        SUCCEEDED,
-        0,
-        |setup| {
-            setup.cluster_of((3, TO), (3, FROM));
-            setup.workloads();
-            setup.workers_alone(TO);
-        },
-    ),
-    scenario("alone-node", "a NodeKubeadmUpgrade of its own", SUCCEEDED, 0, |setup| {
-        setup.cluster_of((3, TO), (3, FROM));
-        setup.workloads();
-        setup.node_alone("w-2", TO);
-    }),
 ];

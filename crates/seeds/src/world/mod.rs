@@ -109,6 +109,8 @@ pub struct World {
     pub rules: Rules,
     pub plan: Plan,
     pub acts: Vec<PlannedAct>,
+    /// Groups that people have made without a ClusterUpgrade above them.
+    pub alone: Vec<(KindName, Key)>,
     pub images: BTreeMap<KubernetesVersion, Arc<str>>,
     pub home: Arc<str>,
     /// What all machines share.
@@ -154,6 +156,7 @@ impl World {
             rules,
             plan,
             acts: Vec::new(),
+            alone: Vec::new(),
             images: BTreeMap::new(),
             home: Arc::from("afloat-system"),
             shared: Shared::new("v1.35.4"),

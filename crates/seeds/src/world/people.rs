@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use afloat_api::{ClusterUpgrade, NodeKubeadmUpgrade, NodeState};
+use afloat_api::{ClusterUpgrade, ControlPlaneKubeadmUpgrade, NodeKubeadmUpgrade, NodeState, WorkersKubeadmUpgrade};
 use afloat_core::view::{GateState, Key, Node, NodeName, Pod, Wish};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::{Event, World};
-use crate::store::{Kind as _, Meant, Writer};
+use crate::store::{Kind as _, KindName, Meant, Writer};
 use crate::time::{Millis, SECOND};
 
 /// Something a person does.
@@ -33,6 +33,9 @@ pub enum Act {
     /// Another machine under the same name.
     ReplaceNode(NodeName),
     DeleteNodeUpgrade(NodeName),
+    /// A group that stands alone is held, or goes on.
+    HoldGroup(KindName, Key, bool),
+    DeleteGroup(KindName, Key),
     DeletePods(usize),
     FreeBudget(Key),
     Gate(Key, Arc<str>, bool),
@@ -149,6 +152,8 @@ impl World {
                 }
             }
             Act::DeleteNodeUpgrade(name) => self.delete_node_upgrade(name),
+            Act::HoldGroup(kind, key, held) => self.hold_group(*kind, key, *held),
+            Act::DeleteGroup(kind, key) => self.delete_group(*kind, key),
             Act::DeletePods(count) => self.delete_pods(*count),
             Act::FreeBudget(key) => {
                 self.frozen_budgets.remove(key);
@@ -241,6 +246,28 @@ impl World {
         }
     }
 
+    fn hold_group(&mut self, kind: KindName, key: &Key, held: bool) {
+        let (writer, meant) = (Writer::Person, Meant::named(key));
+        let _ = match kind {
+            KindName::ControlPlane => {
+                let change = |group: &mut ControlPlaneKubeadmUpgrade| group.spec.paused = Some(held);
+                self.store.update_custom(writer, "edit", &meant, change).map(|_| ())
+            }
+            _ => {
+                let change = |group: &mut WorkersKubeadmUpgrade| group.spec.paused = Some(held);
+                self.store.update_custom(writer, "edit", &meant, change).map(|_| ())
+            }
+        };
+    }
+
+    fn delete_group(&mut self, kind: KindName, key: &Key) {
+        let (writer, meant) = (Writer::Person, Meant::named(key));
+        let _ = match kind {
+            KindName::ControlPlane => self.store.delete_custom::<ControlPlaneKubeadmUpgrade>(writer, &meant),
+            _ => self.store.delete_custom::<WorkersKubeadmUpgrade>(writer, &meant),
+        };
+    }
+
     fn delete_pods(&mut self, count: usize) {
         for _ in 0..count {
             let pods = self.store.pods.len();
@@ -261,6 +288,7 @@ impl World {
 
     /// What some people do at random: little things, at random times, before it becomes calm.
     pub fn invent_acts(&mut self, upgrades: &[Key], workers: &[NodeName]) {
+        self.invent_acts_on_groups(workers);
         let many = self.rng.usize(1..10);
         for _ in 0..many {
             let at = self.rng.u64(10 * SECOND..self.plan.calm_at.max(20 * SECOND));
@@ -302,6 +330,41 @@ impl World {
                 let later = at + self.rng.u64(SECOND..600 * SECOND);
                 self.acts
                     .push(PlannedAct::new(When::At(later), Act::Uncordon(name.clone())));
+            }
+            self.acts.push(PlannedAct::new(When::At(at), act));
+        }
+    }
+
+    /// The same with groups that stand alone, where there are some: held and let go, deleted, their nodes undone or deferred.
+    fn invent_acts_on_groups(&mut self, workers: &[NodeName]) {
+        if self.alone.is_empty() {
+            return;
+        }
+        for _ in 0..self.rng.usize(1..8) {
+            let at = self.rng.u64(10 * SECOND..self.plan.calm_at.max(20 * SECOND));
+            let (kind, group) = self.alone[self.rng.usize(0..self.alone.len())].clone();
+            let any: Vec<NodeName> = self.machines.keys().cloned().collect();
+            let node = any[self.rng.usize(0..any.len())].clone();
+            let worker = workers.get(self.rng.usize(0..workers.len().max(1))).cloned();
+            let act = match self.rng.u32(0..16) {
+                0..=1 => Act::HoldGroup(kind, group, true),
+                2 => Act::DeleteGroup(kind, group),
+                3..=5 => Act::Wish(node, Wish::Rollback),
+                6..=7 => Act::Wish(node, Wish::Defer),
+                8 => Act::Hold(node),
+                9 => Act::Unpause(None),
+                10..=11 => Act::DeleteNodeUpgrade(node),
+                12 => Act::Cordon(node),
+                13 => Act::Uncordon(node),
+                14 => worker.map_or(Act::DeletePods(3), Act::ReplaceNode),
+                _ => Act::DeletePods(3),
+            };
+            if let Act::HoldGroup(kind, group, _) = &act
+                && self.rng.u8(0..4) > 0
+            {
+                let later = at + self.rng.u64(SECOND..600 * SECOND);
+                let act = Act::HoldGroup(*kind, group.clone(), false);
+                self.acts.push(PlannedAct::new(When::At(later), act));
             }
             self.acts.push(PlannedAct::new(When::At(at), act));
         }

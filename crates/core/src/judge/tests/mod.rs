@@ -1,5 +1,6 @@
 //! The judge, played through on small clusters: who goes when, what holds them, how an upgrade ends.
 
+mod alone;
 mod ends;
 mod held;
 mod ledger;

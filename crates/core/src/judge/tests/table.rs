@@ -12,6 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use crate::action::{Action, Decision};
 use crate::judge;
 use crate::objects::{Standing, key_of};
+use crate::plan::StageKind;
 use crate::plan::fixture::Cluster;
 use crate::subject::Subject;
 use crate::view::{Key, Lock, Revision, Target, View, Wish};
@@ -174,8 +175,8 @@ impl Table {
                 view.put_node_upgrade(target.key.clone(), Arc::new(upgrade));
             }
             Action::TakeLock { namespace, holder, .. } => {
-                if view.lock.is_some() {
-                    return false;
+                if let Some(lock) = &view.lock {
+                    return lock.holder == *holder;
                 }
                 let target = Target {
                     key: Key::new(namespace, "afloat-upgrade"),
@@ -227,6 +228,21 @@ impl Table {
                 let group = Arc::make_mut(view.workers.get_mut(&target.key).unwrap());
                 group.spec.machines_require_upgrade.clone_from(machines);
                 group.metadata.resource_version = Some(revision);
+            }
+            Action::SetGroupFinalizer { target, of, present } => {
+                let finalizers = present.then(|| vec![afloat_api::names::FINALIZER.to_owned()]);
+                let meta = match of {
+                    StageKind::ControlPlane => {
+                        &mut Arc::make_mut(view.control_planes.get_mut(&target.key).unwrap()).metadata
+                    }
+                    StageKind::Workers => &mut Arc::make_mut(view.workers.get_mut(&target.key).unwrap()).metadata,
+                };
+                meta.finalizers = finalizers;
+                meta.resource_version = Some(revision);
+                if meta.deletion_timestamp.is_some() && !present {
+                    view.control_planes.remove(&target.key);
+                    view.workers.remove(&target.key);
+                }
             }
             other => panic!("not the judge's to do: {other:?}"),
         }

@@ -1,0 +1,182 @@
+//! A group that no ClusterUpgrade stands above: it grants by a ledger of its own, under the lock of the cluster, and gives all of it back.
+
+use std::sync::Arc;
+
+use afloat_api::clusterupgrade::Slot;
+use afloat_api::{GroupUpgradeStatus, Reason, names};
+
+use super::group::Turn;
+use super::roster::{Group, Roster};
+use super::slots::{self, Granted, Granting};
+use super::undoing::{is_wished, undo_refused};
+use super::{children, lock};
+use crate::action::Action;
+use crate::gates::Closed;
+use crate::objects::Standing;
+use crate::plan::{self, Stage, StageKind};
+use crate::version::KubeletSkew;
+use crate::view::NodeName;
+
+/// Held by a group that stands alone from before its first slot: deleted, it puts back what it has in hand before it goes, and the lock of the
+/// cluster with it.
+pub(super) fn holds_finalizer(group: Group<'_>) -> bool {
+    let finalizers = group.meta().finalizers.as_deref().unwrap_or_default();
+    finalizers.iter().any(|finalizer| finalizer == names::FINALIZER)
+}
+
+impl Turn<'_> {
+    /// Who may go next, and where that is nobody, whose upgrade may be undone.
+    pub(super) fn grant_alone(&mut self, slots: &[Slot]) -> Granted {
+        if self.deleting() {
+            return Granted::default();
+        }
+        if self.group().paused() {
+            return held_back(NodeName::from(""), paused_by_user());
+        }
+        let mut granted = self.grant_next(slots);
+        if slots.is_empty() && granted.slots.is_empty() {
+            let undoing = self.grant_undoing();
+            granted.slots = undoing.slots;
+            granted.held.extend(undoing.held);
+        }
+        granted
+    }
+
+    fn grant_next(&mut self, slots: &[Slot]) -> Granted {
+        let Some(stage) = self.stage() else {
+            return Granted::default();
+        };
+        if self.members.nodes.iter().any(Standing::failed) || self.machines_over() {
+            return Granted::default();
+        }
+        if let Some(closed) = lock::taken_by_another(self.view, self.group()).or_else(|| self.too_new(&stage)) {
+            return held_back(NodeName::from(""), closed);
+        }
+        let roster = Roster::of_groups(self.view, vec![self.group()]);
+        let granting = Granting {
+            view: self.view,
+            roster: &roster,
+            stage: &stage,
+            settings: &self.settings,
+            upgrade: None,
+            // Nobody can accept it for a group that stands alone.
+            downtime_accepted: false,
+            ledger_as_of: self.group().target().revision,
+            now: self.now,
+        };
+        let granted = granting.grant(slots);
+        if granted.behind {
+            self.see_nodes_since_ledger();
+        }
+        granted
+    }
+
+    /// A slot for a node whose upgrade a person wants undone: it is drained once more.
+    fn grant_undoing(&mut self) -> Granted {
+        let is_wished = |standing: &Standing<'_>| {
+            standing.succeeded() && is_wished(self.view, *standing) && undo_refused(self.view, *standing).is_none()
+        };
+        let wished = self.members.nodes.iter().find(is_wished);
+        let there = wished.and_then(|standing| Some((standing, self.view.nodes.get(standing.node())?)));
+        let Some((standing, node)) = there else {
+            return Granted::default();
+        };
+        if let Some(closed) = lock::taken_by_another(self.view, self.group()) {
+            return held_back(node.name.clone(), closed);
+        }
+        let ledger_as_of = self.group().target().revision;
+        if let Some(closed) = slots::keeps_from_undoing(self.view, node, standing, &self.settings, ledger_as_of) {
+            self.see_nodes_since_ledger();
+            return held_back(node.name.clone(), closed);
+        }
+        let slot = Slot {
+            undoing: true,
+            ..standing.slot(self.now)
+        };
+        Granted {
+            slots: vec![slot],
+            ..Granted::default()
+        }
+    }
+
+    /// Before the first slot of a ledger is written: the finalizer is held, and the lock is this group's. That it is seen to be proves
+    /// nothing then: it is given back with an empty ledger, which its watch may not have told yet.
+    pub(super) fn is_prepared(&mut self, slots: &[Slot]) -> bool {
+        let target = self.group().target();
+        if !holds_finalizer(self.group()) {
+            self.decision.actions.push(Action::SetGroupFinalizer {
+                target,
+                of: self.group().kind(),
+                present: true,
+            });
+            return false;
+        }
+        if slots.is_empty() {
+            self.decision.actions.push(Action::TakeLock {
+                namespace: Arc::clone(&self.view.home),
+                holder: target.uid,
+                kind: self.group().word(),
+                name: target.key.name,
+            });
+        }
+        true
+    }
+
+    /// A kubelet must not be newer than an API server it may talk to; an upgrade of the whole cluster brings those first.
+    fn too_new(&self, stage: &Stage) -> Option<Closed> {
+        let servers = self.view.control_plane_nodes().filter_map(|node| {
+            let server = plan::api_server_version(self.view, node)?;
+            Some((server, node))
+        });
+        let (oldest, node) = servers.min_by_key(|(server, _)| *server)?;
+        let newer = stage.kind == StageKind::Workers && stage.version.kubelet_skew(oldest) == KubeletSkew::Newer;
+        newer.then(|| Closed {
+            reason: Reason::VersionSkew,
+            message: format!(
+                "kubelets at {} would be newer than the API server of {}, which is at {oldest}: upgrade the control plane first",
+                stage.version, node.name
+            ),
+            blocked_by: Some(children::machine(node)),
+            until: None,
+        })
+    }
+
+    /// Gives the lock of the cluster back where nobody is to go any more, and with it a group that is being deleted: by what is on record, and
+    /// was written after the lock was taken, as one who has seen less may not know of a slot.
+    pub(super) fn give_back(&mut self, status: &GroupUpgradeStatus, nobody_is_to_go: bool) {
+        let group = self.group();
+        let on_record = status.slots.is_empty() && status.in_flight.is_empty() && group.status() == Some(status);
+        if self.upgrade.is_some() || !on_record || !nobody_is_to_go {
+            return;
+        }
+        let lock = self.view.lock.as_ref();
+        match lock.filter(|lock| lock.holder.as_str() == group.uid()) {
+            Some(lock) if group.target().revision > lock.target.revision => {
+                let lock = lock.target.clone();
+                self.decision.actions.push(Action::ReleaseLock { lock });
+            }
+            None if self.deleting() => self.decision.actions.push(Action::SetGroupFinalizer {
+                target: group.target(),
+                of: group.kind(),
+                present: false,
+            }),
+            _ => {}
+        }
+    }
+}
+
+fn held_back(node: NodeName, closed: Closed) -> Granted {
+    Granted {
+        held: vec![(node, closed)],
+        ..Granted::default()
+    }
+}
+
+fn paused_by_user() -> Closed {
+    Closed {
+        reason: Reason::PausedByUser,
+        message: "spec.paused is true: it goes on when that is taken back".to_owned(),
+        blocked_by: None,
+        until: None,
+    }
+}

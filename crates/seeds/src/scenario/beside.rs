@@ -1,0 +1,124 @@
+//! Scenarios without a ClusterUpgrade, and of groups that stand alone beside one: whoever keeps a ledger of its own shares the lock of the
+//! cluster with all others.
+
+use super::Scenario;
+use super::setup::{FROM, TO, node};
+use super::words::{SUCCEEDED, scenario, usual};
+use crate::store::KindName;
+use crate::time::{MINUTE, SECOND};
+use crate::world::Act;
+use afloat_api::NodeState;
+
+/// More than three, so that one may leave.
+fn five_control_planes_alone(setup: &mut super::Setup<'_>) {
+    setup.cluster(5, 2, FROM);
+    setup.workloads();
+    setup.control_plane_alone(TO);
+    // It is to go first, and leaves when all are about to go.
+    let leaves = Act::RemoveNode(node("cp-1"));
+    setup.when(NodeState::Staging, Some("cp-1"), 500, Act::Hold(node("cp-1")));
+    setup.when(NodeState::Staged, Some("cp-2"), MINUTE, leaves);
+}
+
+pub(super) static BESIDE: &[Scenario] = &[
+    scenario(
+        "alone-control-plane",
+        "a ControlPlaneKubeadmUpgrade of its own",
+        SUCCEEDED,
+        0,
+        |setup| {
+            usual(setup);
+            setup.control_plane_alone(TO);
+        },
+    ),
+    scenario(
+        "alone-two-control-planes",
+        "the same with two, where nobody could accept that etcd loses its quorum: none goes",
+        "Staged",
+        0,
+        |setup| {
+            setup.cluster(2, 3, FROM);
+            setup.workloads();
+            setup.control_plane_alone(TO);
+        },
+    ),
+    scenario(
+        "alone-workers",
+        "a WorkersKubeadmUpgrade of its own",
+        SUCCEEDED,
+        0,
+        |setup| {
+            setup.cluster_of((3, TO), (3, FROM));
+            setup.workloads();
+            setup.workers_alone(TO);
+        },
+    ),
+    scenario("alone-node", "a NodeKubeadmUpgrade of its own", SUCCEEDED, 0, |setup| {
+        setup.cluster_of((3, TO), (3, FROM));
+        setup.workloads();
+        setup.node_alone("w-2", TO);
+    }),
+    scenario(
+        "alone-both",
+        "a control plane and workers in groups of their own at once: the workers wait for the API servers",
+        SUCCEEDED,
+        0,
+        |setup| {
+            usual(setup);
+            setup.control_plane_alone(TO);
+            setup.workers_alone(TO);
+        },
+    ),
+    scenario(
+        "alone-two-groups",
+        "two groups of workers of their own: one after the other, and one node at a time",
+        SUCCEEDED,
+        0,
+        |setup| {
+            setup.cluster_of((3, TO), (5, FROM));
+            setup.workloads();
+            setup.workers_in_two_groups_alone(TO);
+        },
+    ),
+    scenario(
+        "alone-beside-upgrade",
+        "a ClusterUpgrade is made while a group of its own takes the control plane",
+        SUCCEEDED,
+        MINUTE,
+        |setup| {
+            usual(setup);
+            setup.control_plane_alone(TO);
+            setup.upgrade_named("up", TO, 50 * SECOND, |_| {});
+        },
+    ),
+    scenario(
+        "alone-deleted",
+        "a group of its own is deleted amid a node, which is put back before the ClusterUpgrade that waits begins",
+        SUCCEEDED,
+        30 * MINUTE,
+        |setup| {
+            usual(setup);
+            setup.control_plane_alone(TO);
+            setup.upgrade_named("up", TO, SECOND, |_| {});
+            let act = Act::DeleteGroup(KindName::ControlPlane, setup.alone_key());
+            setup.when(NodeState::Upgrading, Some("cp-2"), SECOND, act);
+        },
+    ),
+    scenario(
+        "alone-first-leaves",
+        "the control plane that is to go first leaves before its turn: the others wait and say what lets one go in its place",
+        "Staged",
+        30 * MINUTE,
+        five_control_planes_alone,
+    ),
+    scenario(
+        "alone-first-replaced",
+        "the same, and a person does what is said",
+        SUCCEEDED,
+        40 * MINUTE,
+        |setup| {
+            five_control_planes_alone(setup);
+            setup.at(30 * MINUTE, Act::DeleteNodeUpgrade(node("cp-2")));
+        },
+    ),
+];
