@@ -138,6 +138,14 @@ const ONCE_BROKEN: &[(&str, u64)] = &[
     ("control-plane-removed", 158),
     // A group that stands alone lost a slot from its ledger to an old list of its nodes' upgrades.
     ("alone-control-plane", 1_001_348),
+    // An old view put the slot of a node that was done back into the ledger of its group, beside that of another group.
+    ("alone-both", 18),
+    ("alone-both", 28),
+    // Whoever had not seen that a group was done took the lock once more, and nobody gave it back.
+    ("alone-workers", 129),
+    ("alone-workers", 645),
+    // What a group had brought to a machine was void once an upgrade had brought its own, and what it was at failed.
+    ("alone-deleted", 41),
 ];
 
 /// Seeds go through the scenarios in turn.
