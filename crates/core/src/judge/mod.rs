@@ -87,7 +87,7 @@ pub(crate) fn works(phase: Phase) -> bool {
     matches!(phase, Phase::Prepare | Phase::ControlPlane | Phase::Workers)
 }
 
-fn over(phase: Phase) -> bool {
+pub(crate) fn over(phase: Phase) -> bool {
     matches!(phase, Phase::Succeeded | Phase::Failed | Phase::Aborted)
 }
 
