@@ -82,6 +82,7 @@ impl Feed {
         starter.all(Kind::StatefulSet, reduce::stateful_set);
         starter.all(Kind::PersistentVolumeClaim, reduce::claim);
         starter.all(Kind::PersistentVolume, reduce::volume);
+        starter.all(Kind::Namespace, reduce::namespace);
         starter.all::<ClusterUpgrade>(Kind::ClusterUpgrade, reduce::upgrade);
         starter.all::<ControlPlaneKubeadmUpgrade>(Kind::ControlPlaneKubeadmUpgrade, reduce::control_plane);
         starter.all::<WorkersKubeadmUpgrade>(Kind::WorkersKubeadmUpgrade, reduce::workers);
