@@ -453,10 +453,14 @@ impl Loop {
 
     fn probed(&mut self, answers: Answers) {
         self.probing.under_way = None;
-        self.probes.count(answers);
-        self.update_health();
+        let now = self.parts.clock.now();
         let pause = prober::pause(self.keeper.view());
-        self.probing.due = pause.and_then(|pause| self.parts.clock.now().saturating_add(pause).ok());
+        match pause {
+            Some(_) => self.probes.count(answers, now),
+            None => self.probes.forget(),
+        }
+        self.update_health();
+        self.probing.due = pause.and_then(|pause| now.saturating_add(pause).ok());
     }
 
     fn update_health(&mut self) {
