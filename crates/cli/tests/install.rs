@@ -25,6 +25,7 @@ const MUST: &[(&str, &str, &str)] = &[
     ("watch", "statefulsets.apps", "shop"),
     ("watch", "persistentvolumeclaims", "shop"),
     ("watch", "persistentvolumes", "-"),
+    ("watch", "namespaces", "-"),
     ("create", "pods:eviction", "shop"),
     ("create", "events", "shop"),
     ("watch", "clusterupgrades.afloat.dev", "afloat-system"),

@@ -84,15 +84,64 @@ pub fn explain(view: &View, key: &Key, now: Timestamp) -> Option<Explanation> {
         .find(|condition| condition.type_ == "Ready")
         .map(|condition| condition.message.clone())
         .unwrap_or_default();
+    if judge::over(phase)
+        && let Some(wait) = judge::first_wait(&status)
+    {
+        // What alone can be waited for after the end.
+        undoing_waits(view, &mut explanation, name, wait, now);
+        return Some(explanation);
+    }
     match phase {
         Phase::Succeeded => explanation.say(format!("{name} is done: {headline}")),
         Phase::Aborted => explanation.say(format!("{name} was ended: {headline}")),
         Phase::Failed => failed(&mut explanation, name, &headline, upgrade),
         Phase::Pending => explanation.say(format!("{name} was not begun yet")),
-        Phase::Preflight => stopped_by_preflight(&mut explanation, name, upgrade, now),
+        Phase::Preflight => stopped_by_preflight(view, &mut explanation, name, upgrade, now),
         _ => under_way(view, &mut explanation, name, upgrade, now),
     }
     Some(explanation)
+}
+
+fn undoing_waits(view: &View, explanation: &mut Explanation, name: &str, wait: &NodeWait, now: Timestamp) {
+    let since = words::since(wait.wait.since.0, now);
+    explanation.say(format!("undoing {} of {name} waits since {since}", wait.node));
+    if wait.wait.reason.parse() == Ok(Reason::WaitingForOtherUpgrade) {
+        other_upgrade(view, explanation, &wait.wait.message, now);
+    } else {
+        explanation.say(wait.wait.message.clone());
+    }
+}
+
+/// Who has the lock of the cluster, since when, how far it is, and what would end that.
+fn other_upgrade(view: &View, explanation: &mut Explanation, message: &str, now: Timestamp) {
+    let holder = view.lock.as_ref().map(|lock| lock.holder.as_str());
+    let upgrade = view
+        .upgrades
+        .values()
+        .find(|upgrade| upgrade.metadata.uid.is_some() && upgrade.metadata.uid.as_deref() == holder);
+    let Some(upgrade) = upgrade else {
+        return explanation.say(message.to_owned());
+    };
+    let name = upgrade.metadata.name.as_deref().unwrap_or_default();
+    let status = upgrade.status.clone().unwrap_or_default();
+    let begun = status.started_at.as_ref().map(|start| words::since(start.0, now));
+    let begun = begun.map_or_else(String::new, |since| format!(" since {since}"));
+    explanation.say(format!("clusterupgrade/{name} has the lock of the cluster{begun}"));
+    let phase = status.phase.unwrap_or_default();
+    let progress = status.progress.as_deref().unwrap_or_default();
+    let waits = judge::first_wait(&status);
+    let waits = waits.map_or_else(String::new, |wait| {
+        format!(", and {} waits: {}", wait.node, wait.wait.message)
+    });
+    explanation.say(format!("it is in {phase}: {progress} nodes done{waits}"));
+    explanation.offer(
+        format!("afloat explain {name}"),
+        "says what it waits for; it gives the lock back when it ends",
+    );
+    explanation.offer(
+        format!("afloat abort {name}"),
+        "ends it after putting back what it has in hand",
+    );
 }
 
 fn failed(explanation: &mut Explanation, name: &str, headline: &str, upgrade: &ClusterUpgrade) {
@@ -120,10 +169,16 @@ fn blocking(upgrade: &ClusterUpgrade) -> Vec<&Finding> {
         .collect()
 }
 
-fn stopped_by_preflight(explanation: &mut Explanation, name: &str, upgrade: &ClusterUpgrade, now: Timestamp) {
+fn stopped_by_preflight(
+    view: &View,
+    explanation: &mut Explanation,
+    name: &str,
+    upgrade: &ClusterUpgrade,
+    now: Timestamp,
+) {
     let blocking = blocking(upgrade);
     let Some(first) = blocking.first() else {
-        return whole(explanation, name, upgrade, now);
+        return whole(view, explanation, name, upgrade, now);
     };
     explanation.say(format!("{name} was not begun"));
     explanation.say(format!(
@@ -155,7 +210,7 @@ fn object_word(finding: &Finding) -> String {
 }
 
 /// The upgrade as a whole waits, or simply goes on.
-fn whole(explanation: &mut Explanation, name: &str, upgrade: &ClusterUpgrade, now: Timestamp) {
+fn whole(view: &View, explanation: &mut Explanation, name: &str, upgrade: &ClusterUpgrade, now: Timestamp) {
     let status = upgrade.status.as_ref();
     let ready = status.and_then(|status| status.conditions.iter().find(|condition| condition.type_ == "Ready"));
     let (reason, message) = ready.map_or_else(
@@ -174,6 +229,9 @@ fn whole(explanation: &mut Explanation, name: &str, upgrade: &ClusterUpgrade, no
         return;
     }
     explanation.say(format!("{name} waits"));
+    if reason == Reason::WaitingForOtherUpgrade {
+        return other_upgrade(view, explanation, &message, now);
+    }
     explanation.say(message);
     match reason {
         Reason::PausedByUser => explanation.offer("afloat resume".to_owned(), "lets it go on"),
@@ -190,7 +248,7 @@ fn under_way(view: &View, explanation: &mut Explanation, name: &str, upgrade: &C
     // While another node moves, what holds back those after it is not what anybody waits for.
     let wait = wait.or_else(|| judge::first_wait(&status).filter(|_| status.slots.is_empty()));
     let Some(wait) = wait else {
-        return whole(explanation, name, upgrade, now);
+        return whole(view, explanation, name, upgrade, now);
     };
     explanation.say(format!("{name} waits"));
     let until = wait.wait.until.as_ref().map_or_else(String::new, |until| {

@@ -349,11 +349,15 @@ fn judges(view: &View, which: impl Fn(&ObjectMeta) -> bool, subjects: &mut BTree
 
 fn unfinished_groups(view: &View, which: impl Fn(&ObjectMeta) -> bool, subjects: &mut BTreeSet<Subject>) {
     let wishes = std::cell::OnceCell::new();
+    // Taken by whoever had not seen that it was done: nobody else gives it back.
+    let holder = view.lock.as_ref().map(|lock| lock.holder.as_str());
+    let holds_lock = |meta: &ObjectMeta| holder.is_some() && meta.uid.as_deref() == holder;
     // One that stands alone gives the slot to undo a node, also when it is done.
     let unfinished = |meta: &ObjectMeta, status: Option<&GroupUpgradeStatus>| {
         let asked = || *wishes.get_or_init(|| view.nodes.values().any(|node| node.wish.is_some()));
         status.is_none_or(|status| !status.ready)
             || meta.deletion_timestamp.is_some()
+            || holds_lock(meta)
             || (stands_alone(meta) && asked())
     };
     for (key, group) in &view.control_planes {

@@ -1,5 +1,7 @@
-//! Gates of a person's own: CEL on any objects, read while an upgrade is under way. A gate that cannot be judged is closed, and
+//! Gates of a person's own: CEL on any objects, judged when these have changed while an upgrade is under way ([`watches`]). A gate that cannot be judged is closed, and
 //! says why; one that selects no object has nothing against another node.
+
+pub mod watches;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -68,7 +70,7 @@ pub async fn judge(client: &Client, gates: Vec<(Key, Gate)>) -> GateStates {
 async fn judge_one(client: &Client, gate: &Gate) -> Result<GateState, String> {
     let program = Program::compile(&gate.expression).map_err(|error| format!("its expression is not CEL: {error}"))?;
     let (resource, capabilities) = find(client, gate).await?;
-    let api = api(client, gate, &resource, &capabilities);
+    let api: Api<DynamicObject> = api(client, gate, &resource, &capabilities);
     let mut params = ListParams::default().limit(PAGE);
     params.label_selector.clone_from(&gate.label_selector);
     loop {
@@ -100,7 +102,10 @@ async fn find(client: &Client, gate: &Gate) -> Result<(ApiResource, ApiCapabilit
         .map_err(|error| format!("the cluster has no {} of {} ({error})", gate.kind, gate.api_version))
 }
 
-fn api(client: &Client, gate: &Gate, resource: &ApiResource, capabilities: &ApiCapabilities) -> Api<DynamicObject> {
+fn api<K>(client: &Client, gate: &Gate, resource: &ApiResource, capabilities: &ApiCapabilities) -> Api<K>
+where
+    K: kube::Resource<DynamicType = ApiResource, Scope = kube::core::DynamicResourceScope>,
+{
     match (&gate.namespace, &capabilities.scope) {
         (Some(namespace), Scope::Namespaced) => Api::namespaced_with(client.clone(), namespace, resource),
         _ => Api::all_with(client.clone(), resource),

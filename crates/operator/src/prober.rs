@@ -11,6 +11,7 @@ use afloat_core::gates::READY_IN_A_ROW;
 use afloat_core::objects::Standing;
 use afloat_core::view::{Component, ControlPlaneHealth, EtcdMember, Health, NodeName, PodPhase, View};
 use futures::future::{BoxFuture, join_all};
+use jiff::{SignedDuration, Timestamp};
 
 use crate::gates::{under_way, undoing_is_asked_for};
 
@@ -127,16 +128,26 @@ impl Prober for MirrorProber {
     }
 }
 
+/// Answers that came so long after those before them are not in a row with these: the process slept, or nobody asked meanwhile.
+const IN_A_ROW_WITHIN: SignedDuration = SignedDuration::from_mins(1);
+
 /// What is remembered between two rounds.
 #[derive(Debug, Default)]
 pub struct Probes {
     in_a_row: BTreeMap<NodeName, u32>,
+    counted_at: Option<Timestamp>,
 }
 
 impl Probes {
     /// Counts the answers of one round. Nodes that were not asked are forgotten.
-    pub fn count(&mut self, answers: BTreeMap<NodeName, bool>) {
-        let before = std::mem::take(&mut self.in_a_row);
+    pub fn count(&mut self, answers: BTreeMap<NodeName, bool>, now: Timestamp) {
+        let last = self.counted_at.replace(now);
+        let follows = last.is_some_and(|last| now.duration_since(last) <= IN_A_ROW_WITHIN);
+        let before = if follows {
+            std::mem::take(&mut self.in_a_row)
+        } else {
+            BTreeMap::new()
+        };
         self.in_a_row = answers
             .into_iter()
             .map(|(node, ready)| {
@@ -144,6 +155,11 @@ impl Probes {
                 (node, if ready { (known + 1).min(COUNTED) } else { 0 })
             })
             .collect();
+    }
+
+    /// Nobody is asked any more: what was answered says nothing about whoever begins later.
+    pub fn forget(&mut self) {
+        *self = Self::default();
     }
 
     /// Health as far as it is known now.
@@ -255,21 +271,40 @@ mod tests {
         assert!(probes.health(view.view()).is_empty(), "not asked yet");
         let mut seen = Vec::new();
         for ready in [true, true, false, true] {
-            probes.count(BTreeMap::from([(name.clone(), ready)]));
+            probes.count(BTreeMap::from([(name.clone(), ready)]), Timestamp::UNIX_EPOCH);
             seen.push(probes.health(view.view())[&name].readyz_in_a_row);
         }
         assert_eq!(seen, [1, 2, 0, 1]);
         for _ in 0..2 * COUNTED {
-            probes.count(BTreeMap::from([(name.clone(), true)]));
+            probes.count(BTreeMap::from([(name.clone(), true)]), Timestamp::UNIX_EPOCH);
         }
         assert_eq!(probes.health(view.view())[&name].readyz_in_a_row, COUNTED);
+    }
+
+    /// An API server may flap for hours while nobody looks.
+    #[test]
+    fn answers_of_long_ago_are_in_no_row() {
+        let view = keeper(&[]);
+        let name = NodeName::from("cp-1");
+        let mut probes = Probes::default();
+        let mut asked_at = |second: i64| {
+            let answers = BTreeMap::from([(name.clone(), true)]);
+            probes.count(answers, Timestamp::from_second(second).unwrap());
+            probes.health(view.view())[&name].readyz_in_a_row
+        };
+        let calm = i64::try_from(CALM.as_secs()).unwrap();
+        assert_eq!([0, calm, 2 * calm].map(&mut asked_at), [1, 2, 3]);
+        assert_eq!(asked_at(3600), 1);
+        assert_eq!(asked_at(3600 + calm), 2);
+        probes.forget();
+        assert!(probes.health(view.view()).is_empty());
     }
 
     #[test]
     fn etcd_is_known_from_its_pod() {
         let name = NodeName::from("cp-1");
         let mut probes = Probes::default();
-        probes.count(BTreeMap::from([(name.clone(), true)]));
+        probes.count(BTreeMap::from([(name.clone(), true)]), Timestamp::UNIX_EPOCH);
         let healthy = |pods: &[Value]| {
             let health = probes.health(keeper(pods).view());
             health[&name].etcd.as_ref().map(|member| member.healthy)

@@ -22,7 +22,8 @@ use crate::clients::Clients;
 use crate::clock::Clock;
 use crate::events::EventSink;
 use crate::execute::{Outcome, Refusal, execute, look_before};
-use crate::gates::{self, GateStates};
+use crate::gates::GateStates;
+use crate::gates::watches::GateErrand;
 use crate::hci::{HciErrands, HciOptions, Releases};
 use crate::metrics::Metrics;
 use crate::mind::{Mind, everybody, told};
@@ -41,8 +42,6 @@ const CONCURRENT: usize = 64;
 const LEAVE_AT_ONCE: usize = 10;
 /// The wait when nothing is due.
 const IDLE: Duration = Duration::from_mins(10);
-/// How often gates are judged while an upgrade with gates is under way.
-const GATES_EVERY: Duration = Duration::from_secs(10);
 /// When a subject is looked at again whose kinds are not read yet.
 const SOON: Duration = Duration::from_secs(1);
 /// How often nodes are asked who is there at most, while somebody has to know.
@@ -116,7 +115,7 @@ pub struct Loop {
     answers: (mpsc::UnboundedSender<Outcome>, mpsc::UnboundedReceiver<Outcome>),
     probes: Probes,
     probing: Errand<Answers>,
-    judging: Errand<GateStates>,
+    gates: GateErrand,
     calling: Errand<Result<RollCall, String>>,
     /// Who has to know which nodes there are, as of when at least.
     unsure: BTreeMap<Subject, Revision>,
@@ -146,7 +145,7 @@ impl Loop {
             answers: mpsc::unbounded_channel(),
             probes: Probes::default(),
             probing: Errand::default(),
-            judging: Errand::default(),
+            gates: GateErrand::default(),
             calling: Errand::default(),
             unsure: BTreeMap::new(),
             stale: Stale::default(),
@@ -186,7 +185,8 @@ impl Loop {
                 Some(answer) = self.answers.1.recv() => self.take_in(answer),
                 Some(finished) = self.under_way.next(), if !self.under_way.is_empty() => self.finish(finished),
                 Some(answers) = self.probing.next() => self.probed(answers),
-                Some(states) = self.judging.next() => self.judged(states),
+                Some(states) = self.gates.judging.next() => self.judged(states),
+                () = self.gates.watches.changed() => self.gates.heard(self.parts.clock.now()),
                 Some(roll) = self.calling.next() => self.called(roll),
                 Some(found) = self.hci.looking.next() => {
                     let now = self.parts.clock.now();
@@ -279,10 +279,11 @@ impl Loop {
             let soon = now.saturating_add(pause).unwrap_or(Timestamp::MAX);
             self.probing.due = Some(self.probing.due.map_or(now, |due| due.min(soon)));
         }
-        if self.judging.idle() && !gates::wanted(view).is_empty() {
-            self.judging.due = Some(now);
-        }
         self.hci.plan(view, now);
+        if self.gates.plan(&self.parts.clients.api, view, now) {
+            let changes = self.keeper.set_gates(GateStates::new());
+            self.tell(changes);
+        }
     }
 
     fn pause(&self) -> Duration {
@@ -290,7 +291,10 @@ impl Loop {
         let turn = self.queue.next_due().filter(|_| room);
         let errands = [
             self.probing.due.filter(|_| self.probing.under_way.is_none()),
-            self.judging.due.filter(|_| self.judging.under_way.is_none()),
+            self.gates
+                .judging
+                .due
+                .filter(|_| self.gates.judging.under_way.is_none()),
             self.calling.due.filter(|_| self.calling.under_way.is_none()),
             self.hci.due(),
         ];
@@ -313,10 +317,7 @@ impl Loop {
             let (prober, nodes) = (Arc::clone(&self.parts.prober), prober::addresses(self.keeper.view()));
             self.probing.under_way = Some(Box::pin(async move { prober::ask(&*prober, nodes).await }));
         }
-        if self.judging.take(now) {
-            let (client, wanted) = (self.parts.clients.api.clone(), gates::wanted(self.keeper.view()));
-            self.judging.under_way = Some(Box::pin(async move { gates::judge(&client, wanted).await }));
-        }
+        self.gates.begin(&self.parts.clients.api, now);
         self.hci.work(self.keeper.view(), now);
         self.begin_turns(now);
         if self.calling.take(now) && !self.unsure.is_empty() {
@@ -453,10 +454,14 @@ impl Loop {
 
     fn probed(&mut self, answers: Answers) {
         self.probing.under_way = None;
-        self.probes.count(answers);
-        self.update_health();
+        let now = self.parts.clock.now();
         let pause = prober::pause(self.keeper.view());
-        self.probing.due = pause.and_then(|pause| self.parts.clock.now().saturating_add(pause).ok());
+        match pause {
+            Some(_) => self.probes.count(answers, now),
+            None => self.probes.forget(),
+        }
+        self.update_health();
+        self.probing.due = pause.and_then(|pause| now.saturating_add(pause).ok());
     }
 
     fn update_health(&mut self) {
@@ -487,12 +492,9 @@ impl Loop {
     }
 
     fn judged(&mut self, states: GateStates) {
-        self.judging.under_way = None;
+        let states = self.gates.judged(states, self.parts.clock.now());
         let changes = self.keeper.set_gates(states);
         self.tell(changes);
-        if !gates::wanted(self.keeper.view()).is_empty() {
-            self.judging.due = self.parts.clock.now().saturating_add(GATES_EVERY).ok();
-        }
     }
 }
 

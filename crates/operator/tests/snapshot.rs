@@ -122,6 +122,7 @@ async fn everything_that_is_there_is_seen() {
         assert_eq!(view.workloads[&(kind, Key::new("shop", name))].replicas, 2, "{kind:?}");
     }
     assert_eq!(view.claims[&Key::new("shop", "data")].node_affinity.len(), 1);
+    assert_eq!(&*view.namespaces["shop"]["kubernetes.io/metadata.name"], "shop");
     assert_eq!(view.vip_holder, Some(NodeName::from("cp-1")));
     assert_eq!(view.images.len(), 1, "the line that is no version is left out");
     assert_eq!(view.kubeadm_config.as_deref(), Some("kind: ClusterConfiguration"));

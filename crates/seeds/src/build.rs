@@ -120,6 +120,7 @@ impl World {
                 vec![PodTerm {
                     selector: selector.clone(),
                     namespaces: Vec::new(),
+                    namespace_selector: None,
                     topology_key: Arc::from("kubernetes.io/hostname"),
                 }]
             } else {

@@ -43,11 +43,13 @@ pub enum Class {
     MigrationFails,
     /// Rancher is restarted and away for a while.
     RancherAway,
+    /// A member of etcd is behind the others for a while after it was restarted.
+    EtcdLag,
 }
 
 impl Class {
     /// Those of kubeadm clusters.
-    pub const KUBEADM: [Self; 14] = [
+    pub const KUBEADM: [Self; 15] = [
         Self::Crash,
         Self::StaleRestart,
         Self::Lag,
@@ -62,6 +64,7 @@ impl Class {
         Self::KubeadmFails,
         Self::PullFails,
         Self::People,
+        Self::EtcdLag,
     ];
 
     /// Those of Harvester-like clusters.
@@ -100,6 +103,7 @@ impl Class {
             Self::TaskKill => "task-kill",
             Self::MigrationFails => "migration-fails",
             Self::RancherAway => "rancher-away",
+            Self::EtcdLag => "etcd-lag",
         }
     }
 }
@@ -172,6 +176,8 @@ pub struct Plan {
     pub skew: i64,
     pub two_operators: bool,
     pub people: bool,
+    /// How long a member of etcd is behind at most, once it was restarted.
+    pub etcd_lag: Millis,
     /// When all of it ends.
     pub calm_at: Millis,
 }
@@ -208,6 +214,7 @@ impl Plan {
             Class::Latency => self.latency = [200, SECOND, 8 * SECOND][rng.usize(0..3)],
             Class::ClockSkew => self.skew = rng.i64(-120_000..=120_000),
             Class::TwoOperators => self.two_operators = true,
+            Class::EtcdLag => self.etcd_lag = [5 * SECOND, MINUTE, 5 * MINUTE][rng.usize(0..3)],
             Class::People => self.people = true,
             Class::Crash | Class::StaleRestart => {
                 let back = |rng: &mut fastrand::Rng| {

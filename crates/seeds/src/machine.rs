@@ -69,6 +69,14 @@ pub struct TaskRun {
     pub finished: bool,
 }
 
+/// A member of etcd that is behind the leader.
+#[derive(Clone, Copy, Debug)]
+pub struct Lag {
+    pub since: Millis,
+    pub until: Millis,
+    pub entries: u64,
+}
+
 /// How a followed step ended.
 pub struct Ended {
     pub exit_code: i32,
@@ -91,6 +99,8 @@ pub struct Machine {
     pub facts: Facts,
     /// How many more pulls of an image fail.
     pub pull_fails: u32,
+    /// Its etcd member has what was written while it was away yet to read.
+    pub lag: Option<Lag>,
     /// The version of its kubelet as it was last read.
     kubelet_text: String,
     host: SimHost,
@@ -142,6 +152,7 @@ impl Machine {
             tasks: BTreeMap::new(),
             facts,
             pull_fails: 0,
+            lag: None,
             kubelet_text: String::new(),
             host,
             engine: Engine::default(),
@@ -284,8 +295,14 @@ impl Machine {
         [next, by_itself].into_iter().flatten().min()
     }
 
+    /// Entries its etcd member is behind the leader.
+    pub fn behind(&self, now: Millis) -> u64 {
+        self.lag.filter(|lag| now < lag.until).map_or(0, |lag| lag.entries)
+    }
+
     /// What the machine's etcd member hears of the others.
-    pub fn hear(&mut self, peers: &[EtcdPeer], leads: bool, cluster_version: Option<&str>) {
+    pub fn hear(&mut self, peers: &[EtcdPeer], leads: bool, cluster_version: Option<&str>, now: Millis) {
+        self.host.member.behind = self.behind(now);
         let name = self.name.as_str();
         let others = peers.iter().filter(|peer| peer.name != name).cloned();
         self.host.member.peers = others.collect();

@@ -5,6 +5,7 @@
 
 use std::fmt::Write as _;
 
+use afloat_seeds::faults::Class;
 use afloat_seeds::minimise::{command, minimise};
 use afloat_seeds::operator::Bug;
 use afloat_seeds::run::{Kubeadm, Options, run};
@@ -140,6 +141,14 @@ const ONCE_BROKEN: &[(&str, u64)] = &[
     ("alone-control-plane", 1_001_348),
     // A replica whose watches were silent let a pod go from a node that had been put back.
     ("stuck-pdb-in-drain", 1658),
+    // An old view put the slot of a node that was done back into the ledger of its group, beside that of another group.
+    ("alone-both", 18),
+    ("alone-both", 28),
+    // Whoever had not seen that a group was done took the lock once more, and nobody gave it back.
+    ("alone-workers", 129),
+    ("alone-workers", 645),
+    // What a group had brought to a machine was void once an upgrade had brought its own, and what it was at failed.
+    ("alone-deleted", 41),
 ];
 
 /// Seeds go through the scenarios in turn.
@@ -217,7 +226,11 @@ parts!(try_systematically:
 fn seeds_that_once_broke_a_rule_do_not_any_more() {
     let mut broken = String::new();
     for (name, seed) in ONCE_BROKEN {
-        let options = Options::new(*seed, named(name).unwrap());
+        let options = Options {
+            // What was found before there was this class was found without it.
+            without: [Class::EtcdLag].into(),
+            ..Options::new(*seed, named(name).unwrap())
+        };
         if let Some(rule) = run(&options).broken {
             let _ = writeln!(broken, "{rule}\n  {}", command(&options));
         }

@@ -29,6 +29,8 @@ pub struct Member {
     /// The version all members agreed on.
     pub cluster_version: String,
     pub peers: Vec<EtcdPeer>,
+    /// Entries this one is behind the leader.
+    pub behind: u64,
     /// The member of this machine, as the others list it.
     pub own: Option<Own>,
     /// How often it has begun a cluster of its own, which no member may that has peers.
@@ -126,7 +128,7 @@ impl SimHost {
             } else {
                 String::new()
             },
-            behind: 0,
+            behind: self.member.behind,
             peers: self.member.peers.clone(),
         }
     }

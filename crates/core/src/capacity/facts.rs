@@ -15,7 +15,7 @@ type Domains = BTreeSet<Arc<str>>;
 /// What facts of several shapes have in common, counted once.
 #[derive(Default)]
 pub(super) struct Shared<'a> {
-    /// The pods whose anti-affinity names namespaces.
+    /// The pods whose anti-affinity is not about their own namespace alone.
     afar: Option<Vec<&'a Arc<Pod>>>,
     /// All domains by topology key, for shapes that may go to any node.
     domains: BTreeMap<Arc<str>, Arc<Domains>>,
@@ -26,7 +26,7 @@ impl<'a> Shared<'a> {
         self.afar.get_or_insert_with(|| {
             let named = |pod: &&Arc<Pod>| {
                 let mut terms = pod.shape.pod_anti_affinity.iter();
-                terms.any(|term| !term.namespaces.is_empty())
+                terms.any(|term| !term.is_local())
             };
             view.repelling().values().filter(named).collect()
         })
@@ -50,6 +50,8 @@ impl<'a> Shared<'a> {
 }
 
 pub(super) struct Facts<'a> {
+    /// Labels of all namespaces.
+    namespaces: &'a BTreeMap<Arc<str>, Labels>,
     namespace: &'a Arc<str>,
     shape: &'a PodShape,
     /// By term of the shape's own affinity, anti-affinity and spread: the pods it matches.
@@ -79,6 +81,7 @@ impl<'a> Facts<'a> {
         shared: &mut Shared<'a>,
     ) -> Self {
         let mut facts = Self {
+            namespaces: &view.namespaces,
             namespace,
             shape,
             near: vec![Counts::new(); shape.pod_affinity.len()],
@@ -88,7 +91,7 @@ impl<'a> Facts<'a> {
             domains: shared.domains(view, shape),
             fewest: Vec::new(),
         };
-        for looked_into in facts.namespaces() {
+        for looked_into in facts.looked_into() {
             // To look a node up costs more than to see that a pod does not matter.
             for pod in view
                 .pods_in(&looked_into)
@@ -102,9 +105,12 @@ impl<'a> Facts<'a> {
         }
         let repelled = |pod: &&Arc<Pod>| {
             let mut terms = pod.shape.pod_anti_affinity.iter();
-            terms.any(|term| term_matches(term, &pod.key.namespace, namespace, &shape.labels))
+            terms.any(|term| facts.is_about(term, &pod.key.namespace, namespace, &shape.labels))
         };
-        for pod in repelling_near(view, namespace, shared.afar(view)).filter(repelled) {
+        let repelling: Vec<_> = repelling_near(view, namespace, shared.afar(view))
+            .filter(repelled)
+            .collect();
+        for pod in repelling {
             if let Some(node) = running_on(view, pod) {
                 facts.count_repelled(pod, node, 1);
             }
@@ -127,11 +133,23 @@ impl<'a> Facts<'a> {
     }
 
     /// The namespaces whose pods the shape's own terms look at.
-    fn namespaces(&self) -> BTreeSet<Arc<str>> {
+    fn looked_into(&self) -> BTreeSet<Arc<str>> {
         let terms = || self.shape.pod_affinity.iter().chain(&self.shape.pod_anti_affinity);
-        let own = !self.shape.spread.is_empty() || terms().any(|term| term.namespaces.is_empty());
-        let named = terms().flat_map(|term| term.namespaces.iter().cloned());
-        named.chain(own.then(|| Arc::clone(self.namespace))).collect()
+        let own = !self.shape.spread.is_empty() || terms().any(PodTerm::is_local);
+        let named = terms().flat_map(|term| term.namespaces.iter());
+        let selected = terms()
+            .filter(|term| term.namespace_selector.is_some())
+            .flat_map(|term| {
+                let all = self.namespaces.keys();
+                all.filter(move |namespace| term.looks_into(self.namespace, namespace, self.namespaces))
+            });
+        let looked_into = named.chain(selected).chain(own.then_some(self.namespace));
+        looked_into.cloned().collect()
+    }
+
+    /// Whether a term of a pod in namespace `of` is about a pod with these labels in another.
+    fn is_about(&self, term: &PodTerm, of: &Arc<str>, namespace: &Arc<str>, labels: &Labels) -> bool {
+        term.looks_into(of, namespace, self.namespaces) && term.selector.matches(labels)
     }
 
     fn count_wanted(&mut self, pod: &Pod, node: &Node, change: i64) {
@@ -139,7 +157,7 @@ impl<'a> Facts<'a> {
         let terms = self.shape.pod_affinity.iter().zip(&mut self.near);
         let terms = terms.chain(self.shape.pod_anti_affinity.iter().zip(&mut self.apart));
         for (term, counts) in terms {
-            if term_matches(term, self.namespace, &pod.key.namespace, labels) {
+            if term.looks_into(self.namespace, &pod.key.namespace, self.namespaces) && term.selector.matches(labels) {
                 count(counts, node, &term.topology_key, change);
             }
         }
@@ -160,7 +178,7 @@ impl<'a> Facts<'a> {
 
     fn count_repelled(&mut self, pod: &Pod, node: &Node, change: i64) {
         for term in &pod.shape.pod_anti_affinity {
-            if term_matches(term, &pod.key.namespace, self.namespace, &self.shape.labels) {
+            if self.is_about(term, &pod.key.namespace, self.namespace, &self.shape.labels) {
                 let counts = self.repelled.entry(Arc::clone(&term.topology_key)).or_default();
                 count(counts, node, &term.topology_key, change);
             }
@@ -169,11 +187,11 @@ impl<'a> Facts<'a> {
 
     /// Counts what all nodes have in common; to be called after pods moved and before nodes are looked at.
     pub(super) fn settle(&mut self) {
-        let counted = self.spread.iter().zip(&self.domains);
+        let counted = self.shape.spread.iter().zip(&self.spread).zip(&self.domains);
         self.fewest = counted
-            .map(|(counts, domains)| {
+            .map(|((constraint, counts), domains)| {
                 // Somewhere nobody is: no need to look further, as with one domain a node.
-                if domains.len() > counts.len() {
+                if domains.len() > counts.len() || domains.len() < constraint.min_domains {
                     return 0;
                 }
                 domains.iter().map(|domain| number(counts, domain)).min().unwrap_or(0)
@@ -216,7 +234,7 @@ impl<'a> Facts<'a> {
         let own = || {
             terms
                 .iter()
-                .all(|term| term_matches(term, self.namespace, self.namespace, &self.shape.labels))
+                .all(|term| self.is_about(term, self.namespace, self.namespace, &self.shape.labels))
         };
         met || (alone() && own())
     }
@@ -267,16 +285,6 @@ fn repelling_near<'a>(
 fn running_on<'a>(view: &'a View, pod: &Pod) -> Option<&'a Arc<Node>> {
     let node = pod.node.as_ref().filter(|_| !pod.phase.finished())?;
     view.nodes.get(node)
-}
-
-/// Whether a term of a pod in namespace `of` is about a pod with these labels in another.
-fn term_matches(term: &PodTerm, of: &Arc<str>, namespace: &Arc<str>, labels: &Labels) -> bool {
-    let looked_into = if term.namespaces.is_empty() {
-        of == namespace
-    } else {
-        term.namespaces.contains(namespace)
-    };
-    looked_into && term.selector.matches(labels)
 }
 
 fn count(counts: &mut Counts, node: &Node, topology_key: &Arc<str>, change: i64) {

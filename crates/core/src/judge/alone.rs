@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use afloat_api::clusterupgrade::Slot;
-use afloat_api::{GroupUpgradeStatus, Reason, names};
+use afloat_api::{GroupUpgradeStatus, Reason, annotations, names};
 
 use super::group::Turn;
 use super::roster::{Group, Roster};
@@ -15,7 +15,7 @@ use crate::gates::Closed;
 use crate::objects::Standing;
 use crate::plan::{self, Stage, StageKind};
 use crate::version::KubeletSkew;
-use crate::view::NodeName;
+use crate::view::{Node, NodeName};
 
 /// Held by a group that stands alone from before its first slot: deleted, it puts back what it has in hand before it goes, and the lock of the
 /// cluster with it.
@@ -24,7 +24,38 @@ pub(super) fn holds_finalizer(group: Group<'_>) -> bool {
     finalizers.iter().any(|finalizer| finalizer == names::FINALIZER)
 }
 
+/// Whether things may be brought to a group's nodes.
+pub(super) enum HasCluster {
+    Yes,
+    /// What comes first is being done.
+    NotYet,
+    No,
+}
+
 impl Turn<'_> {
+    /// Whoever brings things to a machine has the cluster: what another has brought there is void then, and its work would fail.
+    pub(super) fn has_cluster(&mut self, slots: &[Slot]) -> HasCluster {
+        if self.upgrade.is_some() {
+            // Its upgrade had the lock before it made the group.
+            return HasCluster::Yes;
+        }
+        let new = super::group::missing(self.view, &self.members).next().is_some();
+        let Some(stage) = self
+            .stage()
+            .filter(|_| new && !self.deleting() && !self.group().paused())
+        else {
+            return HasCluster::No;
+        };
+        if lock::taken_by_another(self.view, self.group()).is_some() || self.too_new(&stage).is_some() {
+            return HasCluster::No;
+        }
+        if self.is_prepared(slots) {
+            HasCluster::Yes
+        } else {
+            HasCluster::NotYet
+        }
+    }
+
     /// Who may go next, and where that is nobody, whose upgrade may be undone.
     pub(super) fn grant_alone(&mut self, slots: &[Slot]) -> Granted {
         if self.deleting() {
@@ -49,7 +80,8 @@ impl Turn<'_> {
         if self.members.nodes.iter().any(Standing::failed) || self.machines_over() {
             return Granted::default();
         }
-        if let Some(closed) = lock::taken_by_another(self.view, self.group()).or_else(|| self.too_new(&stage)) {
+        let closed = lock::taken_by_another(self.view, self.group());
+        if let Some(closed) = closed.or_else(|| self.too_new(&stage)).or_else(|| self.wounded(&stage)) {
             return held_back(NodeName::from(""), closed);
         }
         let roster = Roster::of_groups(self.view, vec![self.group()]);
@@ -111,7 +143,8 @@ impl Turn<'_> {
             });
             return false;
         }
-        if slots.is_empty() {
+        let asked = |action: &Action| matches!(action, Action::TakeLock { .. });
+        if slots.is_empty() && !self.decision.actions.iter().any(asked) {
             self.decision.actions.push(Action::TakeLock {
                 namespace: Arc::clone(&self.view.home),
                 holder: target.uid,
@@ -141,8 +174,26 @@ impl Turn<'_> {
         })
     }
 
-    /// Gives the lock of the cluster back where nobody is to go any more, and with it a group that is being deleted: by what is on record, and
-    /// was written after the lock was taken, as one who has seen less may not know of a slot.
+    /// Never on with a wounded control plane: one that another upgrade has cordoned and could not put back.
+    fn wounded(&self, stage: &Stage) -> Option<Closed> {
+        let own = self.group().target().uid;
+        let mut planes = self.view.control_plane_nodes();
+        let is_wounded = |node: &Node| node.cordoned_by.as_ref().is_some_and(|by| *by != own);
+        let node = planes.find(|node| stage.kind == StageKind::ControlPlane && is_wounded(node))?;
+        Some(Closed {
+            reason: Reason::WaitingForNode,
+            message: format!(
+                "control plane {0} is cordoned by another upgrade, which has not put it back: look at it, then kubectl uncordon {0}, \
+                 and kubectl annotate node {0} {1}-",
+                node.name,
+                annotations::CORDONED_BY
+            ),
+            blocked_by: Some(children::machine(node)),
+            until: None,
+        })
+    }
+
+    /// Gives the lock of the cluster back where nobody is to go any more, and with it a group that is being deleted: by what is on record.
     pub(super) fn give_back(&mut self, status: &GroupUpgradeStatus, nobody_is_to_go: bool) {
         let group = self.group();
         let on_record = status.slots.is_empty() && status.in_flight.is_empty() && group.status() == Some(status);
@@ -151,8 +202,10 @@ impl Turn<'_> {
         }
         let lock = self.view.lock.as_ref();
         match lock.filter(|lock| lock.holder.as_str() == group.uid()) {
-            Some(lock) if group.target().revision > lock.target.revision => {
+            Some(lock) => {
+                // Says nothing new, and is refused where the group is not as it is seen: one who has seen less may not know of a slot.
                 let lock = lock.target.clone();
+                self.write_status(status.clone());
                 self.decision.actions.push(Action::ReleaseLock { lock });
             }
             None if self.deleting() => self.decision.actions.push(Action::SetGroupFinalizer {
@@ -160,7 +213,7 @@ impl Turn<'_> {
                 of: group.kind(),
                 present: false,
             }),
-            _ => {}
+            None => {}
         }
     }
 }

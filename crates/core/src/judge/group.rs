@@ -9,7 +9,7 @@ use afloat_api::kubeadm::{DesiredNodeState, MAX_SLOTS_ALONE};
 use afloat_api::{ClusterUpgrade, ConditionType, GroupUpgradeStatus, NodeRole, Reason};
 use jiff::Timestamp;
 
-use super::alone;
+use super::alone::{self, HasCluster};
 use super::children::{self, NodeOrder};
 use super::roster::{Group, Members, Roster};
 use super::slots;
@@ -63,9 +63,14 @@ pub fn decide(view: &View, group: Group<'_>, now: Timestamp) -> Decision {
     if turn.upgrade.is_none() && slots::may_have_left(view, &slots) {
         turn.see_nodes_since_ledger();
     }
-    turn.create_nodes();
+    match turn.has_cluster(&slots) {
+        HasCluster::Yes => turn.create_nodes(),
+        HasCluster::NotYet => return turn.decision,
+        HasCluster::No => {}
+    }
     turn.let_go(&slots);
-    turn.hear_wishes(&slots);
+    let recorded = turn.on_record(&slots);
+    turn.hear_wishes(&recorded);
     turn.sum_up(&slots);
     turn.decision
 }
@@ -77,7 +82,7 @@ pub(crate) fn stages_by_turns(upgrade: &ClusterUpgrade) -> bool {
 }
 
 /// The machines of a group that are there and have no upgrade of their own yet.
-fn missing<'a>(view: &'a View, members: &Members<'a>) -> impl Iterator<Item = &'a Node> {
+pub(super) fn missing<'a>(view: &'a View, members: &Members<'a>) -> impl Iterator<Item = &'a Node> {
     there(view, members.group).filter(|node| {
         let standing = members.nodes.get(node.name.as_str());
         standing.is_none_or(|standing| standing.node_uid() != node.uid.as_str())
@@ -132,16 +137,16 @@ impl<'a> Turn<'a> {
         let held = self.group().status().map(|status| status.slots.as_slice());
         let roster = Roster::of_groups(self.view, vec![self.group()]);
         let ledger_as_of = self.group().target().revision;
-        let mut slots = slots::still_held(self.view, &roster, held.unwrap_or_default(), ledger_as_of);
-        // Undoing needs no leave here, and has its place all the same.
-        for standing in self.members.nodes.iter().filter(|standing| standing.in_flight()) {
-            if !slots.iter().any(|slot| slot.node == standing.node()) {
-                slots.push(standing.slot(self.now));
-            }
+        slots::still_held(self.view, &roster, held.unwrap_or_default(), ledger_as_of)
+    }
+
+    /// As the ledger has them: a slot that is turned into one to undo a node is no leave before it is written, as an old view may still show
+    /// the one that the node had.
+    fn on_record(&self, slots: &[Slot]) -> Vec<Slot> {
+        match self.group().status() {
+            Some(status) if self.upgrade.is_none() => status.slots.clone(),
+            _ => slots.to_vec(),
         }
-        // Those of an undoing are found again.
-        slots.truncate(MAX_SLOTS_ALONE);
-        slots
     }
 
     fn aborted(&self) -> bool {
@@ -401,12 +406,17 @@ impl<'a> Turn<'a> {
         let nobody_is_to_go = over || failed > 0 || self.deleting();
         self.give_back(&status, nobody_is_to_go);
         if status != before {
-            let (target, status) = (group.target(), Box::new(status));
-            self.decision.actions.push(match group {
-                Group::ControlPlane(_) => Action::WriteControlPlaneStatus { target, status },
-                Group::Workers(_) => Action::WriteWorkersStatus { target, status },
-            });
+            self.write_status(status);
         }
+    }
+
+    pub(super) fn write_status(&mut self, status: GroupUpgradeStatus) {
+        let (group, status) = (self.group(), Box::new(status));
+        let target = group.target();
+        self.decision.actions.push(match group {
+            Group::ControlPlane(_) => Action::WriteControlPlaneStatus { target, status },
+            Group::Workers(_) => Action::WriteWorkersStatus { target, status },
+        });
     }
 
     /// The one sentence about the group: how far it is, and who waits for what.

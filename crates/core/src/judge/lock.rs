@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use afloat_api::{ObjectRef, Reason, names};
 
-use super::Turn;
 use super::roster::Group;
+use super::{Turn, over};
 use crate::action::Action;
 use crate::gates::Closed;
 use crate::hci;
@@ -28,15 +28,27 @@ impl Turn<'_> {
                 if let Some(closed) = harvesters_upgrade(self.view) {
                     return Err(Box::new(closed));
                 }
-                self.before.push(Action::TakeLock {
-                    namespace: Arc::clone(&self.view.home),
-                    holder: self.uid.clone(),
-                    kind: "ClusterUpgrade",
-                    name: Arc::clone(&self.key.name),
-                });
+                self.take_lock();
             }
         }
         Ok(())
+    }
+
+    fn take_lock(&mut self) {
+        self.before.push(Action::TakeLock {
+            namespace: Arc::clone(&self.view.home),
+            holder: self.uid.clone(),
+            kind: "ClusterUpgrade",
+            name: Arc::clone(&self.key.name),
+        });
+    }
+
+    /// An upgrade that is over gives the lock back, which its watch may not have told yet: it is asked for once more, and refused where
+    /// somebody else has it.
+    pub(super) fn confirm_lock(&mut self) {
+        if self.view.lock.is_some() && over(self.phase()) {
+            self.take_lock();
+        }
     }
 }
 

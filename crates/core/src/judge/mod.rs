@@ -30,7 +30,7 @@ use crate::plan::{self, Stage, StageKind};
 use crate::preflight;
 use crate::settings::Settings;
 use crate::version::KubernetesVersion;
-use crate::view::{Key, NodeName, Revision, Target, UNTIL_SEEN, Uid, View};
+use crate::view::{Key, Node, NodeName, Revision, Target, UNTIL_SEEN, Uid, View};
 use crate::window::{self, WindowState};
 
 pub(crate) use group::stages_by_turns;
@@ -87,7 +87,7 @@ pub(crate) fn works(phase: Phase) -> bool {
     matches!(phase, Phase::Prepare | Phase::ControlPlane | Phase::Workers)
 }
 
-fn over(phase: Phase) -> bool {
+pub(crate) fn over(phase: Phase) -> bool {
     matches!(phase, Phase::Succeeded | Phase::Failed | Phase::Aborted)
 }
 
@@ -171,17 +171,10 @@ impl Turn<'_> {
             return;
         }
         let lock = self.view.lock.as_ref().filter(|lock| lock.holder == self.uid);
-        for node in self.view.nodes.values() {
-            let signed = node.paused_by.as_ref() == Some(&self.uid);
-            let own = node.pause.as_deref() == Some("true");
-            // Whoever has the lock takes back every such pause: an operator that knew of no signatures may have put it there.
-            if signed || (own && lock.is_some()) {
-                self.after.push(Action::UnpauseNode {
-                    node: node.target(),
-                    left: node.pause.clone().filter(|_| !own),
-                });
-            }
-        }
+        // Whoever has the lock takes back every such pause: an operator that knew of no signatures may have put it there.
+        let holds = lock.is_some();
+        let uid = self.uid.clone();
+        self.take_back_pauses(|node, own| node.paused_by.as_ref() == Some(&uid) || (own && holds));
         if let Some(lock) = lock {
             self.after.push(Action::ReleaseLock {
                 lock: lock.target.clone(),
@@ -196,6 +189,19 @@ impl Turn<'_> {
                 target: self.target.clone(),
                 present: false,
             });
+        }
+    }
+
+    /// Takes back pauses that an upgrade has put on nodes, but for what a person has written over one.
+    fn take_back_pauses(&mut self, which: impl Fn(&Node, bool) -> bool) {
+        for node in self.view.nodes.values() {
+            let own = node.pause.as_deref() == Some("true");
+            if which(node, own) {
+                self.after.push(Action::UnpauseNode {
+                    node: node.target(),
+                    left: node.pause.clone().filter(|_| !own),
+                });
+            }
         }
     }
 
@@ -269,6 +275,9 @@ impl Turn<'_> {
         if let Err(closed) = self.lock() {
             return self.hold_all(*closed);
         }
+        // Of an upgrade that is over: one that was deleted as it put the pause there may not have known of it, and nobody else is at work.
+        let uid = self.uid.clone();
+        self.take_back_pauses(|node, _| node.paused_by.as_ref().is_some_and(|by| *by != uid));
         let stages = match self.stages(settings) {
             Ok(stages) => stages,
             Err(error) => {

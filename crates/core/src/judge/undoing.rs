@@ -123,9 +123,10 @@ impl Turn<'_> {
             return self.held.push((node.name.clone(), closed));
         }
         // Another upgrade may be at work by now, with a ledger of its own.
-        if self.lock().is_err() {
-            return;
+        if let Err(closed) = self.lock() {
+            return self.held.push((node.name.clone(), *closed));
         }
+        self.confirm_lock();
         self.status.slots.push(Slot {
             undoing: true,
             ..standing.slot(self.now)

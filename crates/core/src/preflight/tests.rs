@@ -369,6 +369,7 @@ fn what_has_no_place_is_a_warning_by_workload_and_waits_when_accepted() {
             shape.pod_anti_affinity.push(PodTerm {
                 selector: app("db"),
                 namespaces: Vec::new(),
+                namespace_selector: None,
                 topology_key: "kubernetes.io/hostname".into(),
             });
         });

@@ -36,6 +36,8 @@ pub struct View {
     pub budgets: BTreeMap<Key, Arc<PodBudget>>,
     pub workloads: BTreeMap<(WorkloadKind, Key), Arc<Workload>>,
     pub claims: BTreeMap<Key, Arc<Claim>>,
+    /// Labels of namespaces, by which pods say with whose pods they want to be, or not to be.
+    pub namespaces: BTreeMap<Arc<str>, Labels>,
 
     pub upgrades: BTreeMap<Key, Arc<ClusterUpgrade>>,
     pub control_planes: BTreeMap<Key, Arc<ControlPlaneKubeadmUpgrade>>,

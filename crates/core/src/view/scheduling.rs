@@ -109,12 +109,34 @@ impl Requirement {
     }
 }
 
+impl PodTerm {
+    /// Whether it looks into the namespace of its own pod, and nowhere else.
+    pub fn is_local(&self) -> bool {
+        self.namespaces.is_empty() && self.namespace_selector.is_none()
+    }
+
+    /// Whether a term of a pod in namespace `of` looks into another, with the labels that one has.
+    pub fn looks_into(&self, of: &Arc<str>, namespace: &Arc<str>, namespaces: &BTreeMap<Arc<str>, Labels>) -> bool {
+        if self.is_local() {
+            return of == namespace;
+        }
+        let selected = |selector: &Selector| match namespaces.get(namespace) {
+            Some(labels) => selector.matches(labels),
+            // Not seen, it is one without labels, as it is to the scheduler.
+            None => selector.matches(&Labels::new()),
+        };
+        self.namespaces.contains(namespace) || self.namespace_selector.as_ref().is_some_and(selected)
+    }
+}
+
 /// One term of a required pod (anti-)affinity.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PodTerm {
     pub selector: Selector,
-    /// Namespaces the term looks into; the pod's own where empty.
+    /// Namespaces the term looks into by name, beside those that `namespace_selector` selects; the pod's own where neither says any.
     pub namespaces: Vec<Arc<str>>,
+    /// Namespaces the term looks into by their labels; an empty one selects all.
+    pub namespace_selector: Option<Selector>,
     pub topology_key: Arc<str>,
 }
 
@@ -122,6 +144,8 @@ pub struct PodTerm {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Spread {
     pub max_skew: i64,
+    /// With fewer domains than these, one that has nobody counts beside them.
+    pub min_domains: usize,
     pub topology_key: Arc<str>,
     pub selector: Selector,
 }

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use afloat_api::Reason;
 use afloat_api::node::{NodePlan, steps};
 
-use crate::host::{Answer, EtcdStatus, Forward, Host, HostError};
+use crate::host::{Answer, EtcdPeer, EtcdStatus, Forward, Host, HostError};
 use crate::instruction::{Context, Ran, Waiting};
 use crate::paths;
 
@@ -46,13 +46,14 @@ pub fn check_etcd(c: &mut Context<'_>) -> Answer<Ran> {
     })
 }
 
-/// The member that is missed if this node's ends now: the others alone must be a majority. With fewer than three there is
-/// none whoever ends, which was accepted before the node was taken.
-fn missed(status: &EtcdStatus) -> Option<&str> {
+/// The member that is missed if this node's ends now: the others alone must be a majority, and know what was written. With fewer than three
+/// there is none whoever ends, which was accepted before the node was taken.
+fn missed(status: &EtcdStatus) -> Option<&EtcdPeer> {
     let members = status.peers.len() + 1;
-    let others = status.peers.iter().filter(|peer| peer.healthy).count();
-    let away = status.peers.iter().find(|peer| !peer.healthy)?;
-    (status.healthy && members >= 3 && others * 2 <= members).then_some(away.name.as_str())
+    let carries_on = |peer: &&EtcdPeer| peer.healthy && peer.behind <= CAUGHT_UP;
+    let others = status.peers.iter().filter(carries_on).count();
+    let missed = status.peers.iter().find(|peer| !carries_on(peer))?;
+    (status.healthy && members >= 3 && others * 2 <= members).then_some(missed)
 }
 
 /// Holds this node's etcd back from its end while the members that are left would be no majority: one may have gone since
@@ -71,7 +72,14 @@ pub fn hold_etcd(c: &mut Context<'_>) -> Answer<Option<Ran>> {
     let Some(peer) = missed(&status) else {
         return Ok(None);
     };
-    let message = format!("etcd member {peer} is away: without this node's there would be no quorum");
+    let (name, behind) = (&peer.name, peer.behind);
+    let message = if peer.healthy {
+        format!(
+            "etcd member {name} is {behind} entries behind: without this node's there would be no quorum that knows all"
+        )
+    } else {
+        format!("etcd member {name} is away: without this node's there would be no quorum")
+    };
     if c.step != steps::ROLLBACK {
         return Ok(Some(wait(message)));
     }
@@ -83,7 +91,7 @@ pub fn hold_etcd(c: &mut Context<'_>) -> Answer<Option<Ran>> {
     }
     Ok(Some(Ran::Failed {
         reason: Reason::RollbackFailed,
-        message: format!("{message}: help: bring {peer} back, then afloat rollback this node"),
+        message: format!("{message}: help: bring {name} back, then afloat rollback this node"),
     }))
 }
 

@@ -156,10 +156,7 @@ impl Executor<'_> {
                 self.see_that_it_is_ready(task).await?;
                 self.create(&request).await
             }
-            Action::PauseNode { upgrade, .. } => {
-                self.see_that_it_goes_on(upgrade).await?;
-                written(&request, &self.send(&request).await?)
-            }
+            Action::PauseNode { upgrade, .. } => self.pause(&request, upgrade).await,
             Action::Hci(action) => self.carry_out_hci(action, &request).await,
             _ if request.verb == Verb::Create => self.create(&request).await,
             _ => written(&request, &self.send(&request).await?),
@@ -204,6 +201,24 @@ impl Executor<'_> {
             return Err(Cause::Conflict("it is newer than what was decided on".to_owned()));
         }
         written(request, &body)
+    }
+
+    /// The request is about the node in the very state that was decided on. The upgrade may be deleted between the look at it and the pause:
+    /// it may then end without knowing of one, so that it is looked at once more, and the pause taken back by whoever has put it there. Where this
+    /// process ends in between, the next upgrade takes it back.
+    async fn pause(&self, request: &Request, upgrade: &Target) -> Result<Outcome, Cause> {
+        self.see_that_it_goes_on(upgrade).await?;
+        let paused = written(request, &self.send(request).await?)?;
+        match self.see_that_it_goes_on(upgrade).await {
+            Err(gone @ (Cause::Gone | Cause::Conflict(_))) => {
+                if let Outcome::Written(node) = &paused {
+                    self.send(&request::unpause(&node.target(), None)).await?;
+                }
+                Err(gone)
+            }
+            // No answer says nothing against the pause.
+            _ => Ok(paused),
+        }
     }
 
     /// What is put on a node for an upgrade is taken back when that ends: it is still there, and nobody has it removed.

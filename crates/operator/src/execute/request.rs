@@ -214,6 +214,11 @@ fn pause(node: &Target, pause: Option<&str>, by: Option<&Uid>) -> Request {
     annotate(node, &json!({ annotations::PAUSE: pause, annotations::PAUSED_BY: by }))
 }
 
+/// Takes a pause off a node, and its signature; what a person wrote over it stays.
+pub fn unpause(node: &Target, left: Option<&str>) -> Request {
+    pause(node, left, None)
+}
+
 fn annotate(node: &Target, annotations: &Value) -> Request {
     merge(Kind::Node, node, json!({ "metadata": { "annotations": annotations } }))
 }
@@ -348,7 +353,7 @@ pub fn of(action: &Action, bundle_key: Option<&str>) -> Result<Request, serde_js
             }),
         ),
         Action::PauseNode { node, upgrade } => pause(node, Some(OWN_PAUSE), Some(&upgrade.uid)),
-        Action::UnpauseNode { node, left } => pause(node, left.as_deref(), None),
+        Action::UnpauseNode { node, left } => unpause(node, left.as_deref()),
         Action::ClearWish { node } => annotate(node, &json!({ annotations::WISH: null })),
         Action::CreatePod(pod) => create(Kind::Pod, pod.key.clone(), render::task_pod(pod, bundle_key)),
         Action::DeletePod { pod } => delete(Kind::Pod, pod, None),

@@ -34,7 +34,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(5);
 /// Waits of a watch that broke off: longer each time, but never for long. Afloat restarts API servers itself, and as long as a watch waits neither the operator
 /// goes on nor is a person told what has happened.
 #[derive(Default)]
-struct Soon(watcher::DefaultBackoff);
+pub(crate) struct Soon(watcher::DefaultBackoff);
 
 impl Iterator for Soon {
     type Item = Duration;
@@ -82,6 +82,7 @@ impl Feed {
         starter.all(Kind::StatefulSet, reduce::stateful_set);
         starter.all(Kind::PersistentVolumeClaim, reduce::claim);
         starter.all(Kind::PersistentVolume, reduce::volume);
+        starter.all(Kind::Namespace, reduce::namespace);
         starter.all::<ClusterUpgrade>(Kind::ClusterUpgrade, reduce::upgrade);
         starter.all::<ControlPlaneKubeadmUpgrade>(Kind::ControlPlaneKubeadmUpgrade, reduce::control_plane);
         starter.all::<WorkersKubeadmUpgrade>(Kind::WorkersKubeadmUpgrade, reduce::workers);

@@ -304,6 +304,7 @@ impl Keeper {
             // Never written by the operator: the watch alone speaks of them, in order.
             Kind::PersistentVolumeClaim
             | Kind::PersistentVolume
+            | Kind::Namespace
             | Kind::VirtualIpLease
             | Kind::UpgraderImages
             | Kind::KubeadmConfig => None,
@@ -328,6 +329,7 @@ impl Keeper {
             }
             Kind::PersistentVolumeClaim => view.claims.keys().cloned().collect(),
             Kind::PersistentVolume => self.volumes.keys().map(|name| plain(name)).collect(),
+            Kind::Namespace => view.namespaces.keys().map(|name| plain(name)).collect(),
             Kind::ClusterUpgrade => view.upgrades.keys().cloned().collect(),
             Kind::ControlPlaneKubeadmUpgrade => view.control_planes.keys().cloned().collect(),
             Kind::WorkersKubeadmUpgrade => view.workers.keys().cloned().collect(),
@@ -361,6 +363,11 @@ impl Keeper {
                 let node_affinity = known.map(|volume| volume.node_affinity.clone()).unwrap_or_default();
                 view.claims.insert(key, Arc::new(Claim { volume, node_affinity }));
                 Changed::Surroundings
+            }
+            Object::Namespace { labels, .. } => {
+                let before = view.namespaces.insert(key.name, labels.clone());
+                let news = before != Some(labels);
+                return news.then_some(Changed::Surroundings).into_iter().collect();
             }
             Object::Upgrade(upgrade) => {
                 let after = Arc::new(*upgrade);
@@ -502,6 +509,7 @@ impl Keeper {
                 }
                 None
             }
+            Kind::Namespace => around(view.namespaces.remove(&key.name).is_some()),
             Kind::ClusterUpgrade => view.upgrades.remove(key).map(|_| Changed::Upgrade(key.clone())),
             Kind::ControlPlaneKubeadmUpgrade => {
                 let group = view.control_planes.remove(key);

@@ -22,7 +22,7 @@ use afloat_api::{ClusterUpgrade, ControlPlaneKubeadmUpgrade, NodeKubeadmUpgrade,
 use afloat_core::KubernetesVersion;
 use afloat_core::hci::view::{HciKind, HciObject};
 use afloat_core::objects::{key_of, target_of};
-use afloat_core::view::{Key, Lock, Node, NodeName, Pod, PodBudget, Target, Workload, WorkloadKind};
+use afloat_core::view::{Key, Labels, Lock, Node, NodeName, Pod, PodBudget, Target, Workload, WorkloadKind};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 pub use keeper::Keeper;
@@ -39,6 +39,8 @@ pub enum Kind {
     StatefulSet,
     PersistentVolumeClaim,
     PersistentVolume,
+    /// For its labels: pods say by them with whose pods they share a node.
+    Namespace,
     ClusterUpgrade,
     ControlPlaneKubeadmUpgrade,
     WorkersKubeadmUpgrade,
@@ -80,6 +82,10 @@ pub enum Object {
         target: Target,
         volume: Box<Volume>,
     },
+    Namespace {
+        target: Target,
+        labels: Labels,
+    },
     Upgrade(Box<ClusterUpgrade>),
     ControlPlane(Box<ControlPlaneKubeadmUpgrade>),
     Workers(Box<WorkersKubeadmUpgrade>),
@@ -113,6 +119,7 @@ impl Object {
             },
             Self::Claim { .. } => Kind::PersistentVolumeClaim,
             Self::Volume { .. } => Kind::PersistentVolume,
+            Self::Namespace { .. } => Kind::Namespace,
             Self::Upgrade(_) => Kind::ClusterUpgrade,
             Self::ControlPlane(_) => Kind::ControlPlaneKubeadmUpgrade,
             Self::Workers(_) => Kind::WorkersKubeadmUpgrade,
@@ -148,6 +155,7 @@ impl Object {
             Self::Hci(object) => object.target().clone(),
             Self::Claim { target, .. }
             | Self::Volume { target, .. }
+            | Self::Namespace { target, .. }
             | Self::VirtualIp { target, .. }
             | Self::Images { target, .. }
             | Self::KubeadmConfig { target, .. } => target.clone(),

@@ -88,6 +88,29 @@ fn what_a_drain_must_know_is_kept() {
 }
 
 #[test]
+fn p36_terms_say_into_which_namespaces_they_look_and_spreads_how_many_domains_they_want() {
+    let term = |more: Value| {
+        let mut term = json!({"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": "zone"});
+        term.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let spread =
+            json!({"maxSkew": 1, "minDomains": 3, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"});
+        let pod = read(
+            json!({"metadata": meta(&json!({})), "spec": {"topologySpreadConstraints": [spread],
+            "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}}),
+        );
+        assert_eq!(pod.shape.spread[0].min_domains, 3);
+        pod.shape.pod_anti_affinity[0].clone()
+    };
+    let own = term(json!({}));
+    assert!(own.is_local());
+    let all = term(json!({"namespaceSelector": {}}));
+    assert_eq!(all.namespace_selector.unwrap().requirements, []);
+    let both = term(json!({"namespaces": ["shop"], "namespaceSelector": {"matchLabels": {"team": "a"}}}));
+    assert_eq!(both.namespaces, [Arc::from("shop")]);
+    assert_eq!(&*both.namespace_selector.unwrap().requirements[0].key, "team");
+}
+
+#[test]
 fn pods_of_a_daemon_set_share_a_shape_although_each_is_pinned() {
     let of_daemon_set = |node: &str| {
         let mut meta = meta(&json!({"app": "agent"}));

@@ -225,6 +225,8 @@ part!(CsiVolume {
     volume_handle: String,
 });
 
+reduced!(RawNamespace is "Namespace" of "" / "v1", "namespaces", ClusterResourceScope {});
+
 reduced!(RawLease is "Lease" of "coordination.k8s.io" / "v1", "leases", NamespaceResourceScope { spec: LeaseSpec });
 
 part!(LeaseSpec {

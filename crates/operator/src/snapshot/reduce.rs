@@ -13,8 +13,8 @@ use afloat_core::KubernetesVersion;
 use afloat_core::view::{Lock, NodeName, Uid, WorkloadKind};
 
 use super::raw::{
-    RawBudget, RawClaim, RawConfigMap, RawDeployment, RawLease, RawNode, RawPod, RawReplicaSet, RawStatefulSet,
-    RawVolume,
+    RawBudget, RawClaim, RawConfigMap, RawDeployment, RawLease, RawNamespace, RawNode, RawPod, RawReplicaSet,
+    RawStatefulSet, RawVolume,
 };
 use super::{Object, Unreadable, identity};
 
@@ -63,6 +63,13 @@ pub fn volume(raw: RawVolume) -> Result<Object, Unreadable> {
     Ok(Object::Volume {
         target: identity(&raw.metadata)?,
         volume: Box::new(super::workload::volume(raw.spec.unwrap_or_default())),
+    })
+}
+
+pub fn namespace(raw: RawNamespace) -> Result<Object, Unreadable> {
+    Ok(Object::Namespace {
+        target: identity(&raw.metadata)?,
+        labels: super::scheduling::labels(raw.metadata.labels.as_ref()),
     })
 }
 

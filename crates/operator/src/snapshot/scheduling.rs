@@ -82,7 +82,10 @@ pub fn nothing() -> Selector {
 
 /// A label selector; absent it selects nothing, empty everything.
 pub fn selector(selector: Option<&LabelSelector>) -> Selector {
-    let Some(selector) = selector else { return nothing() };
+    selector.map_or_else(nothing, selector_of)
+}
+
+fn selector_of(selector: &LabelSelector) -> Selector {
     let equal = selector.match_labels.iter().flatten().map(|(key, value)| Requirement {
         key: Arc::from(key.as_str()),
         operator: Operator::In,
@@ -150,6 +153,8 @@ fn pod_term(term: &k8s::PodAffinityTerm, own: &BTreeMap<String, String>) -> PodT
     PodTerm {
         selector,
         namespaces: texts(term.namespaces.as_ref()),
+        // Absent it is none, and not one that selects nothing.
+        namespace_selector: term.namespace_selector.as_ref().map(selector_of),
         topology_key: Arc::from(term.topology_key.as_str()),
     }
 }
@@ -180,6 +185,10 @@ pub fn spread(constraints: Option<&Vec<k8s::TopologySpreadConstraint>>, own: &BT
             selector.requirements.extend(own_values(keys, own, Operator::In));
             Spread {
                 max_skew: i64::from(constraint.max_skew),
+                min_domains: constraint
+                    .min_domains
+                    .and_then(|count| usize::try_from(count).ok())
+                    .unwrap_or(1),
                 topology_key: Arc::from(constraint.topology_key.as_str()),
                 selector,
             }

@@ -20,6 +20,7 @@ use afloat_api::{
 use afloat_core::action::{Action, Place, Task, TaskPod};
 use afloat_core::plan::StageKind;
 use afloat_core::view::{Key, NodeName, Revision, Target, Uid};
+use afloat_operator::clients::Clients;
 use afloat_operator::execute::{Cause, Outcome, Refusal, execute};
 use afloat_operator::metrics::Metrics;
 use afloat_operator::snapshot::{Kind, Object};
@@ -31,6 +32,7 @@ use kube::ResourceExt as _;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 async fn run(cluster: &Cluster, action: &Action) -> Result<Outcome, Refusal> {
     execute(&cluster.clients, &Metrics::default(), action).await
@@ -500,4 +502,36 @@ async fn a_pod_is_deleted_past_its_budget_with_its_grace() {
     assert!(ending.ending.is_some());
     let there = cluster.api::<Pod>("shop").get("web-1").await.unwrap();
     assert_eq!(there.metadata.deletion_grace_period_seconds, Some(7));
+}
+
+/// It may end before it hears of the pause: whoever put it there takes it back.
+#[tokio::test]
+async fn a_pause_does_not_outlive_an_upgrade_that_is_deleted_in_the_same_moment() {
+    let mut cluster = Cluster::new().await;
+    cluster.node("worker-1", json!({})).await;
+    let body = json!({"metadata": {"name": "up"}, "spec": {"kubernetesVersion": "v1.36.3"}});
+    let upgrade = cluster.make::<ClusterUpgrade>(HOME, body).await;
+    let node = target(&cluster.nodes().get("worker-1").await.unwrap());
+    let (inner, upgrades) = (cluster.client.clone(), cluster.api::<ClusterUpgrade>(HOME));
+    let patches = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&patches);
+    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let (inner, upgrades, counted) = (inner.clone(), upgrades.clone(), Arc::clone(&counted));
+        async move {
+            if request.method() == http::Method::PATCH && counted.fetch_add(1, Ordering::SeqCst) == 0 {
+                upgrades.delete("up", &DeleteParams::default()).await?;
+            }
+            inner.send(request).await
+        }
+    });
+    cluster.clients = Clients::of(kube::Client::new(service, HOME));
+    let pause = Action::PauseNode {
+        node,
+        upgrade: target(&upgrade),
+    };
+    let refusal = run(&cluster, &pause).await.unwrap_err();
+    assert!(matches!(refusal.cause, Cause::Gone), "{refusal}");
+    let annotations = cluster.nodes().get("worker-1").await.unwrap().metadata.annotations;
+    assert!(annotations.is_none_or(|all| all.is_empty()), "it would stay for ever");
+    assert_eq!(patches.load(Ordering::SeqCst), 2);
 }

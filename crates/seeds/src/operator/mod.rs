@@ -19,6 +19,7 @@ use afloat_core::{Changed, Subject, affected};
 pub use bugs::Bug;
 use feed::Cursors;
 
+use super::build::NAMESPACE;
 use super::rules::Seen;
 use super::store::KindName;
 use super::time::{Millis, SECOND};
@@ -294,6 +295,10 @@ impl World {
         let view = &mut operator.view;
         view.home = Arc::clone(&self.home);
         view.images = self.images.clone();
+        for name in [&*self.home, NAMESPACE] {
+            let labels = [(Arc::from("kubernetes.io/metadata.name"), Arc::from(name))];
+            view.namespaces.insert(Arc::from(name), labels.into());
+        }
         view.kubeadm_config = Some(Arc::from("clusterName: sim\n"));
         for kind in KindName::ALL {
             feed::list(view, &self.store, &mut operator.cursors, kind, revision);

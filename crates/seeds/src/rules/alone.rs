@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use afloat_api::clusterupgrade::Slot;
-use afloat_api::{GroupUpgradeStatus, NodeKubeadmUpgrade};
+use afloat_api::{GroupUpgradeStatus, NodeKubeadmUpgrade, NodeRole};
 use afloat_core::KubernetesVersion;
 use afloat_core::settings::{controller, upgrade_uid};
 use afloat_core::view::{Key, Node};
@@ -146,12 +146,7 @@ impl Rules {
             let node = store.nodes.get(slot.node.as_str());
             node.is_some_and(|node| node.uid.as_str() == slot.node_uid)
         };
-        let is_plane = |slot: &Slot| {
-            store
-                .nodes
-                .get(slot.node.as_str())
-                .is_some_and(|node| node.control_plane)
-        };
+        let is_plane = |slot: &Slot| slot.role != NodeRole::Worker;
         let upgrades = store.upgrades.values().filter_map(|upgrade| upgrade.status.as_ref());
         let elsewhere = upgrades.flat_map(|status| &status.slots);
         let groups = alone(store).filter(|other| other.uid != group);

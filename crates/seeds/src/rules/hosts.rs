@@ -8,6 +8,7 @@ use super::Rules;
 use super::writes::daemon;
 use crate::machine::{Facts, Machine};
 use crate::store::Store;
+use crate::time::{Millis, SECOND};
 
 /// How many minor versions a kubelet may be older than an API server.
 const SKEW: i64 = 3;
@@ -33,8 +34,13 @@ impl Rules {
         if before.parts != after.parts || before.kubelet_version != after.kubelet_version {
             self.skew_holds(machines, name, before);
         }
+        if after.aside && !before.aside {
+            self.others_have_caught_up(store, machines, machine);
+        }
         if machine.control_plane && before.parts != after.parts {
             self.quorum_holds(store, machines, name, before);
+        }
+        if machine.control_plane && (before.parts != after.parts || before.aside != after.aside) {
             self.traffic_is_served(machines, name, before);
         }
     }
@@ -70,6 +76,26 @@ impl Rules {
             .find(|pod| pod.static_part.is_none() && pod.task.is_none() && !daemon(pod) && !pod.phase.finished());
         if let Some(pod) = left {
             self.breaks(5, format!("{name} is touched while {} is still there", pod.key));
+        }
+    }
+
+    /// Rule 2: none stands aside, and is ended then, while another member of etcd has yet to read what was written. One that fell behind
+    /// between the look and the act could not be seen.
+    fn others_have_caught_up(&mut self, store: &Store, machines: &BTreeMap<NodeName, Machine>, machine: &Machine) {
+        self.judge(2);
+        let behind = |other: &&Machine| {
+            let known = other.lag.is_some_and(|lag| lag.since + LOOKED_AT <= store.now);
+            other.control_plane && other.name != machine.name && known && other.behind(store.now) > CAUGHT_UP
+        };
+        if let Some(other) = machines.values().find(behind) {
+            let entries = other.behind(store.now);
+            self.breaks(
+                2,
+                format!(
+                    "{} stands aside while the etcd of {} is {entries} entries behind",
+                    machine.name, other.name
+                ),
+            );
         }
     }
 
@@ -141,25 +167,34 @@ impl Rules {
         }
     }
 
-    /// Rule 11: an API server that is still in traffic stops answering while another one could.
+    /// Rule 11, as a client sees it that asks the cluster's address at this moment: whoever takes its request answers it or hands it on. The
+    /// load balancer sends some to a control plane for as long as its health checks were answered, by itself or by those it forwards to.
     fn traffic_is_served(&mut self, machines: &BTreeMap<NodeName, Machine>, name: &NodeName, before: &Facts) {
         let Some(machine) = machines.get(name) else { return };
         let serves = |facts: &Facts| facts.serves(Component::ApiServer) && facts.serves(Component::Etcd);
-        if !serves(before) || serves(&machine.facts) {
+        let takes = |facts: &Facts| facts.aside || serves(facts);
+        if !takes(before) || serves(&machine.facts) {
             return;
         }
         self.judge(11);
         let another = machines
             .values()
             .any(|other| other.name != *name && serves(&other.facts) && !other.facts.aside);
-        if another && !before.aside {
-            self.breaks(
-                11,
-                format!("the API server of {name} is ended while requests are sent to it"),
-            );
+        if another && !takes(&machine.facts) {
+            let what = if before.aside {
+                "hands no requests on any more, and does not answer them"
+            } else {
+                "is ended while requests are sent to it"
+            };
+            self.breaks(11, format!("the API server of {name} {what}"));
         }
     }
 }
+
+/// Entries a member of etcd may be behind.
+const CAUGHT_UP: u64 = 100;
+/// Between the look at the members and what follows from it.
+const LOOKED_AT: Millis = 10 * SECOND;
 
 /// The version of an API server that runs.
 fn running_api_version(facts: &Facts) -> Option<&afloat_core::KubernetesVersion> {

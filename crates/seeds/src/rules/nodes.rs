@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use afloat_api::NodeKubeadmUpgrade;
 use afloat_api::kubeadm::DesiredNodeState;
+use afloat_core::settings::upgrade_uid;
 use afloat_core::view::{Node, NodeName};
 
 use super::writes::{disturbs, rank};
@@ -171,9 +172,12 @@ fn current_upgrade(store: &Store, node: &Node) -> Option<Arc<NodeKubeadmUpgrade>
         .filter(|upgrade| upgrade.spec.node.uid == node.uid.as_str())
         .filter(|upgrade| upgrade.spec.desired != DesiredNodeState::Staged);
     let first = found.next()?;
+    // Of several ledgers the one that has cordoned it is meant.
+    let signs = |upgrade: &NodeKubeadmUpgrade| node.cordoned_by.as_ref() == Some(&upgrade_uid(upgrade));
     // Several hops have an object each: the newest that may go on is meant.
     Some(Arc::clone(found.fold(first, |newest, upgrade| {
-        if upgrade.metadata.creation_timestamp > newest.metadata.creation_timestamp {
+        let order = |upgrade: &NodeKubeadmUpgrade| (signs(upgrade), upgrade.metadata.creation_timestamp.clone());
+        if order(upgrade) > order(newest) {
             upgrade
         } else {
             newest

@@ -46,6 +46,8 @@ pub enum Event {
     Tell(NodeName),
     NodeLost(NodeName, u32),
     Boot(NodeName, u32),
+    /// A member of etcd has caught up.
+    EtcdCaughtUp,
     Operator(usize, u32, OperatorEvent),
     Person(usize),
     Fault(usize),
@@ -225,6 +227,7 @@ impl World {
             Event::Tell(node) => self.tell(&node),
             Event::NodeLost(node, epoch) => self.node_is_lost(&node, epoch),
             Event::Boot(node, epoch) => self.boot(&node, epoch),
+            Event::EtcdCaughtUp => self.members_hear(),
             Event::Operator(index, incarnation, event) => self.operator_event(index, incarnation, event),
             Event::Person(index) => self.person(index),
             Event::Fault(index) => self.fault(index),
@@ -308,6 +311,9 @@ impl World {
             };
             self.later(after, Event::Tell(name.clone()));
         }
+        if !before.serves(Component::Etcd) && after.serves(Component::Etcd) {
+            self.member_falls_behind(name);
+        }
         if before.parts != after.parts || before.powered != after.powered {
             self.members_hear();
             self.move_vip();
@@ -330,7 +336,7 @@ impl World {
             .map(|machine| EtcdPeer {
                 name: machine.name.as_str().to_owned(),
                 healthy: up(machine),
-                behind: 0,
+                behind: machine.behind(self.now),
             })
             .collect();
         let leader = members.iter().find(|machine| up(machine) && machine.leads_etcd());
@@ -347,7 +353,8 @@ impl World {
             .filter(|machine| !machine.facts.serves(Component::ApiServer));
         let silent: Vec<String> = silent.map(|machine| machine.address().to_owned()).collect();
         for machine in self.machines.values_mut().filter(|machine| machine.control_plane) {
-            machine.hear(&peers, leader.as_ref() == Some(&machine.name), oldest.as_deref());
+            let leads = leader.as_ref() == Some(&machine.name);
+            machine.hear(&peers, leads, oldest.as_deref(), self.now);
             machine.hear_of_servers(&silent);
         }
         let serves = self.api_serves();

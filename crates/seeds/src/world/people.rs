@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use afloat_api::{ClusterUpgrade, ControlPlaneKubeadmUpgrade, NodeKubeadmUpgrade, NodeState, WorkersKubeadmUpgrade};
-use afloat_core::view::{GateState, Key, Node, NodeName, Pod, Wish};
+use afloat_core::view::{Component, GateState, Key, Node, NodeName, Pod, Wish};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::{Event, World};
@@ -212,12 +212,19 @@ impl World {
     }
 
     fn remove_node(&mut self, name: &NodeName) {
-        let planes = self.machines.values().filter(|machine| machine.control_plane).count();
+        let planes = || self.machines.values().filter(|machine| machine.control_plane);
+        let (all, others_up) = (
+            planes().count(),
+            planes()
+                .filter(|machine| machine.name != *name && machine.facts.serves(Component::Etcd))
+                .count(),
+        );
         // Whoever takes a control plane out sees to it that etcd goes on.
+        let goes_on = all > 3 && others_up > (all - 1) / 2 + 1;
         let Some(machine) = self
             .machines
             .get(name)
-            .filter(|machine| !machine.control_plane || planes > 3)
+            .filter(|machine| !machine.control_plane || goes_on)
         else {
             return;
         };

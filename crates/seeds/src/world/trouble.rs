@@ -4,6 +4,7 @@ use afloat_core::view::{Component, NodeName};
 
 use super::{Event, World};
 use crate::faults::{Fault, TimedFault};
+use crate::machine::Lag;
 use crate::store::KindName;
 use crate::time::{Millis, SECOND};
 
@@ -109,6 +110,23 @@ impl World {
         }
     }
 
+    /// A member that starts has yet to read what was written while it was away.
+    pub(super) fn member_falls_behind(&mut self, name: &NodeName) {
+        if self.plan.etcd_lag == 0 {
+            return;
+        }
+        let (time, entries) = (self.some(0, self.plan.etcd_lag), self.rng.u64(1..10_000));
+        let (now, until) = (self.now, self.now + time);
+        if let Some(machine) = self.machines.get_mut(name) {
+            machine.lag = Some(Lag {
+                since: now,
+                until,
+                entries,
+            });
+            self.later(time, Event::EtcdCaughtUp);
+        }
+    }
+
     pub(super) fn boot(&mut self, name: &NodeName, epoch: u32) {
         let now = self.now;
         let Some(machine) = self.machines.get_mut(name) else {
@@ -130,6 +148,7 @@ impl World {
         self.say("calm");
         self.plan.lag = self.plan.lag.min(200);
         self.plan.latency = self.plan.latency.min(20);
+        self.plan.etcd_lag = self.plan.etcd_lag.min(SECOND);
         for machine in self.machines.values_mut() {
             // What a scenario broke for good stays broken.
             if machine.pull_fails < PULLS_FAIL_FOR_GOOD {

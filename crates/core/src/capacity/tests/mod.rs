@@ -39,6 +39,7 @@ fn term(name: &str, topology_key: &str) -> PodTerm {
     PodTerm {
         selector: app(name),
         namespaces: Vec::new(),
+        namespace_selector: None,
         topology_key: topology_key.into(),
     }
 }
@@ -380,6 +381,7 @@ fn a_drained_node_counts_as_an_empty_domain_for_the_spread() {
             labelled(shape, "web");
             shape.spread.push(Spread {
                 max_skew,
+                min_domains: 1,
                 topology_key: HOSTNAME.into(),
                 selector: app("web"),
             });
@@ -397,6 +399,98 @@ fn a_drained_node_counts_as_an_empty_domain_for_the_spread() {
         shape.spread[0].topology_key = ZONE.into();
     };
     assert_eq!(one(others, by_zone), "fits", "zone a has worker-2 left");
+}
+
+/// Labels of namespaces decide whose pods a term is about, whoever has the term; without a selector it is the pod's own namespace.
+#[test]
+fn p36_terms_look_into_the_namespaces_that_their_selector_selects() {
+    let labelled_namespaces = |cluster: &mut Cluster| {
+        for (namespace, team) in [("shop", "a"), ("stock", "b"), ("fund", "c")] {
+            let labels = [("team".into(), team.into())].into();
+            cluster.view.namespaces.insert(namespace.into(), labels);
+        }
+    };
+    let of_team = |team: &str| Selector {
+        requirements: vec![Requirement {
+            key: "team".into(),
+            operator: Operator::In,
+            values: vec![team.into()],
+        }],
+    };
+    let selecting = |selector: Selector| PodTerm {
+        namespace_selector: Some(selector),
+        ..term("db", HOSTNAME)
+    };
+    // One of another namespace on each node that is left.
+    let neighbours = |cluster: &mut Cluster, anti: Option<PodTerm>| {
+        labelled_namespaces(cluster);
+        for node in ["worker-2", "worker-3"] {
+            let mut shape = PodShape::default();
+            labelled(&mut shape, "db");
+            shape.pod_anti_affinity.extend(anti.clone());
+            let db = pod("stock", &format!("db-{node}"), Some(node), shape);
+            cluster.view.put_pod(Arc::new(db));
+        }
+    };
+    let own_term = |selector: Option<Selector>| {
+        move |shape: &mut PodShape| {
+            let mine = PodTerm {
+                namespace_selector: selector,
+                ..term("db", HOSTNAME)
+            };
+            shape.pod_anti_affinity.push(mine);
+        }
+    };
+    let there = |cluster: &mut Cluster| neighbours(cluster, None);
+    let kept_apart = "anti-affinity on 2";
+    for (selector, expected) in [
+        (None, "fits"),
+        (Some(of_team("b")), kept_apart),
+        (Some(of_team("c")), "fits"),
+        (Some(Selector::default()), kept_apart),
+    ] {
+        assert_eq!(one(there, own_term(selector.clone())), expected, "{selector:?}");
+    }
+    // The same from the other side: those that are there keep it away.
+    for (selector, expected) in [(of_team("a"), kept_apart), (of_team("c"), "fits")] {
+        let anti = PodTerm {
+            selector: app("web"),
+            ..selecting(selector)
+        };
+        let repelling = |cluster: &mut Cluster| neighbours(cluster, Some(anti.clone()));
+        assert_eq!(one(repelling, |shape| labelled(shape, "web")), expected);
+    }
+    // And where it wants to be near one of them.
+    let near = |team: &'static str| move |shape: &mut PodShape| shape.pod_affinity.push(selecting(of_team(team)));
+    assert_eq!(one(there, near("b")), "fits");
+    assert_eq!(one(there, near("c")), "nobody it must be near on 2");
+}
+
+#[test]
+fn p36_with_fewer_domains_than_the_spread_asks_for_an_empty_one_counts() {
+    let web = |min_domains| {
+        move |shape: &mut PodShape| {
+            labelled(shape, "web");
+            shape.spread.push(Spread {
+                max_skew: 1,
+                min_domains,
+                topology_key: HOSTNAME.into(),
+                selector: app("web"),
+            });
+        }
+    };
+    // One on each of the two nodes that are left, and one to come: two on one of them is one more than on the other.
+    let others = |cluster: &mut Cluster| {
+        for node in ["worker-2", "worker-3"] {
+            cluster.run(&format!("on-{node}"), node, resources(1, 1), web(1));
+        }
+        cluster.node("worker-1", |node| {
+            node.labels = Arc::default();
+        });
+    };
+    assert_eq!(one(others, web(1)), "fits");
+    assert_eq!(one(others, web(2)), "fits");
+    assert_eq!(one(others, web(3)), "its topology spread on 2");
 }
 
 #[test]

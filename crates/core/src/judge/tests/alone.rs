@@ -325,3 +325,44 @@ fn a_group_alone_that_is_held_says_so() {
     assert_eq!(progressing.reason, "PausedByUser");
     assert!(progressing.message.contains("spec.paused"), "{}", progressing.message);
 }
+
+/// An old view shows the slot it had, while its place is another's.
+#[test]
+fn the_slot_of_the_upgrade_itself_is_no_leave_to_undo_it_in_a_group_alone() {
+    let (mut table, group) = workers_alone(2);
+    table.stage_all();
+    assert_eq!(slots_of_workers(&table, &group), ["worker-1"]);
+    table.becomes("worker-1", NodeState::Succeeded, None);
+    table.wish("worker-1", Wish::Rollback);
+    let decision = table.decide(&Subject::Workers(group.clone()));
+    let told = |decision: &crate::action::Decision| {
+        let mut actions = decision.actions.iter();
+        actions.any(|action| matches!(action, Action::SetDesired { .. }))
+    };
+    assert!(!told(&decision), "{:?}", decision.actions);
+    table.carry_out(&decision);
+    table.settle();
+    assert_eq!(
+        table.node_upgrade("worker-1").spec.desired,
+        DesiredNodeState::RolledBack
+    );
+}
+
+/// A replica that had not seen it done has taken the lock once more.
+#[test]
+fn a_group_alone_that_is_done_gives_back_a_lock_that_comes_late() {
+    let (mut table, group) = workers_alone(1);
+    table.stage_all();
+    let late = table.view().lock.clone();
+    table.becomes("worker-1", NodeState::Succeeded, None);
+    table.settle();
+    assert_eq!(table.view().lock, None);
+    table.cluster.view.lock = late.map(|mut lock| {
+        lock.target.revision = crate::view::Revision(u64::MAX);
+        lock
+    });
+    let concerned = crate::subject::affected(table.view(), &crate::Changed::Lock);
+    assert!(concerned.contains(&Subject::Workers(group)));
+    table.settle();
+    assert_eq!(table.view().lock, None);
+}

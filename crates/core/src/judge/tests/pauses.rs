@@ -176,3 +176,26 @@ fn what_is_put_off_until_a_status_stands_is_not_forgotten() {
     let names: Vec<_> = decision.actions.iter().map(Action::name).collect();
     assert_eq!((names, decision.again), (vec!["write-upgrade-status"], Some(now)));
 }
+
+/// Put there by a process that ended before it could look whether its upgrade was still there.
+#[test]
+fn a_pause_of_an_upgrade_that_is_gone_is_taken_back_by_the_next_one() {
+    let (mut table, key) = table(1, 2, paused_workers());
+    for (node, pause) in [("worker-2", "true"), ("cp-1", "ours, now")] {
+        table.cluster.node(node, |node| {
+            node.pause = Some(pause.into());
+            node.paused_by = Some("gone".into());
+        });
+    }
+    table.stage_all();
+    let held = |table: &Table, node: &str| {
+        let node = &table.view().nodes[node];
+        (node.pause.clone(), node.paused_by.clone())
+    };
+    assert_eq!(held(&table, "worker-2"), (None, None));
+    let by_person = Some("ours, now".into());
+    assert_eq!(held(&table, "cp-1"), (by_person, None), "a person has written over it");
+    let own = Some(Uid::from("edge-1-uid"));
+    assert_eq!(held(&table, "worker-1"), (Some("true".into()), own));
+    assert!(table.phase(&key) > Phase::Preflight);
+}

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use afloat_api::clusterupgrade::Gate;
 
 use super::*;
+use crate::explain::explain;
 use crate::view::GateState;
 
 #[test]
@@ -52,6 +53,74 @@ fn an_undoing_waits_for_the_upgrade_that_is_at_work() {
     let decision = table.decide(&Subject::Upgrade(first.clone()));
     table.carry_out(&decision);
     assert!(table.slots(&first).is_empty(), "two ledgers would each grant");
+}
+
+#[test]
+fn p32_an_undoing_that_waits_for_the_lock_says_who_has_it_since_when_and_what_ends_that() {
+    let mut table = Table::new(Cluster::new(1, 2, FROM).images(&[TO, "v1.37.1"]));
+    let first = table.upgrade("edge-1", spec());
+    table.run(&first);
+    let next = ClusterUpgradeSpec {
+        kubernetes_version: "v1.37.1".to_owned(),
+        ..spec()
+    };
+    let second = table.upgrade("edge-2", next);
+    // It has the lock, and no node of it has an object yet.
+    for _ in 0..4 {
+        let decision = table.decide(&Subject::Upgrade(second.clone()));
+        table.carry_out(&decision);
+    }
+    table.wish("worker-1", Wish::Rollback);
+    let decision = table.decide(&Subject::Upgrade(first.clone()));
+    table.carry_out(&decision);
+    assert!(table.slots(&first).is_empty());
+    let waits = |table: &Table| table.view().upgrades[&first].status.clone().unwrap().waiting;
+    let waiting = waits(&table);
+    assert_eq!(waiting.len(), 1, "{waiting:?}");
+    let wait = &waiting[0];
+    assert_eq!(
+        (&*wait.node, &*wait.wait.reason),
+        ("worker-1", "WaitingForOtherUpgrade")
+    );
+    assert!(
+        wait.wait.message.contains("clusterupgrade/edge-2 is under way"),
+        "{wait:?}"
+    );
+    table.now += jiff::SignedDuration::from_secs(90);
+    let said = explain(table.view(), &first, table.now).unwrap().to_string();
+    let expected = "\
+undoing worker-1 of edge-1 waits since 1m30s, because
+  clusterupgrade/edge-2 has the lock of the cluster since 1m30s, because
+    it is in Prepare: 0/3 nodes done
+Any one of these frees it:
+  afloat explain edge-2      says what it waits for; it gives the lock back when it ends
+  afloat abort edge-2        ends it after putting back what it has in hand
+";
+    assert_eq!(said, expected);
+    // Without it nothing is left to wait for.
+    table.edit(&second, |upgrade| upgrade.spec.abort = Some(true));
+    table.settle();
+    assert_eq!(table.slot_nodes(&first), ["worker-1"]);
+    assert_eq!(waits(&table), []);
+}
+
+/// Its watch of the lock is behind: it gave it back at its end, and another upgrade has it.
+#[test]
+fn an_undoing_is_not_granted_upon_a_lock_that_was_given_back() {
+    let (mut table, key) = table(1, 2, spec());
+    table.stage_all();
+    let then = table.view().lock.clone();
+    table.run(&key);
+    assert_eq!(table.view().lock, None);
+    table.wish("worker-1", Wish::Rollback);
+    table.cluster.view.lock.clone_from(&then);
+    let decision = table.decide(&Subject::Upgrade(key.clone()));
+    table.cluster.view.lock = then.map(|lock| crate::view::Lock {
+        holder: "somebody".into(),
+        ..lock
+    });
+    table.carry_out(&decision);
+    assert!(table.slots(&key).is_empty(), "{:?}", decision.actions);
 }
 
 #[test]
