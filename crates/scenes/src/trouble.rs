@@ -12,6 +12,8 @@ pub struct Trouble {
     pub failing_migrations: BTreeMap<String, u32>,
     /// So many migrations of a virtual machine begin and never end.
     pub endless_migrations: BTreeMap<String, u32>,
+    /// Migrations of a virtual machine that go over to post-copy, and whether that fails: the machine is lost then, and KubeVirt starts it again.
+    pub post_copies: BTreeMap<String, bool>,
     pub volumes: VolumeTrouble,
     /// So many Jobs of a kind fail; of a kind on one node as `kind/node`.
     pub failing_jobs: BTreeMap<String, u32>,

@@ -254,6 +254,16 @@ pub(super) const LIST: &[HciScenario] = &[
         },
     ),
     HciScenario::new(
+        "harvester-post-copy",
+        "two migrations go over to post-copy: one arrives, the other one loses its virtual machine, which KubeVirt starts again elsewhere",
+        || {
+            Script::small().with(|trouble| {
+                trouble.post_copies.insert("default/vm-01".to_owned(), false);
+                trouble.post_copies.insert("default/vm-04".to_owned(), true);
+            })
+        },
+    ),
+    HciScenario::new(
         "harvester-budget",
         "a pod under a budget of minAvailable 1 keeps Rancher from draining node-1 until a person removes the budget",
         || {

@@ -1,5 +1,5 @@
 //! Tier 1 of Harvester-like clusters as it runs with all tests: thousands of seeds, a crash after every write of every scenario, the seeds
-//! that once broke a rule, and ten operators with a bug each, every one of which must be found out.
+//! that once broke a rule, and eleven operators with a bug each, every one of which must be found out.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by failing")]
 
@@ -47,6 +47,8 @@ const ONCE_BROKEN: &[(&str, u64)] = &[
     ("harvester-no-restore", 2274),
     // An old view showed the descheduler switched on: it was taken for one that a person had switched on again, and stayed off.
     ("harvester-aborted-and-resumed", 49_179),
+    // A node was emptied again while one that was done still kept virtual machines away.
+    ("harvester-rancher-hurries", 833),
 ];
 
 /// What was broken, and the line that repeats it.

@@ -151,14 +151,19 @@ fn roster(turn: &mut Turn<'_>) {
 fn several(turn: &mut Turn<'_>) {
     roster(turn);
     let nodes: Vec<Arc<Node>> = turn.view.nodes.values().cloned().collect();
-    // Whoever is at work first: what it ends makes room within the same turn.
+    // Whoever is done comes first, or who leaves another node would not find a place there.
+    for node in &nodes {
+        if turn.node_state(node.name.as_str()) == Some(State::Succeeded) {
+            done(turn, node);
+        }
+    }
+    // Then whoever is at work: what it ends makes room within the same turn.
     for node in &nodes {
         match turn.node_state(node.name.as_str()) {
             Some(State::PreDraining) => pre_draining(turn, node),
             Some(State::PreDrained) => pre_drained(turn, node),
             Some(State::PostDraining) => post_draining(turn, node),
             Some(State::WaitingReboot) => rebooting(turn, node),
-            Some(State::Succeeded) => done(turn, node),
             _ => {}
         }
     }

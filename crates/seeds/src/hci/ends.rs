@@ -177,7 +177,7 @@ impl World {
             }
             let movable = shape.bound.is_none() && self.script.ground.nodes > 1;
             let made = hci_births(self, &key);
-            if !off && movable && made > 1 {
+            if !off && movable && made > 1 && !self.rules.may_be_lost.contains(&key.to_string()) {
                 return Some(format!("{name} was stopped without need"));
             }
             let vm = hci.vms.get(&key);

@@ -18,6 +18,11 @@ const SHUTDOWN: Millis = 20 * SECOND;
 const COPY: Millis = 40 * SECOND;
 /// How long what has no place to go waits before it looks again.
 const PENDING: Millis = 10 * SECOND;
+/// Two kinds of work on one migration.
+const COPIES: u8 = 0;
+const POST_COPIES: u8 = 1;
+/// What KubeVirt says of a machine that it has lost on the way.
+const IRRECOVERABLE: &str = "VMI is irrecoverable due to failed post-copy migration";
 /// How long the budget of a migration stays after that.
 const LINGERS: Millis = 5 * SECOND;
 const HOSTNAME: &str = "kubernetes.io/hostname";
@@ -63,6 +68,10 @@ impl World {
             return;
         };
         let running = self.store.hci.vmis.contains_key(key);
+        let lost = self.store.hci.vmis.get(key).is_some_and(|vmi| !vmi.alive());
+        if lost && !vm.run.is_off() && vm.run != Run::Strategy(Arc::from("Manual")) {
+            return self.replaces(&vm);
+        }
         let stopping = (Look::Vm(key.clone()), 0);
         let word = match (is_to_run(&vm.run, running), running) {
             (true, true) => {
@@ -126,11 +135,24 @@ impl World {
         let Some(target) = self.destinations.get(&migration.target.uid).cloned() else {
             return self.begin_migration(&migration, &vm, vmi.node.as_ref());
         };
+        let uid = &migration.target.uid;
         // One that never ends is there until somebody deletes it.
-        if self.endless_migrations.contains(&migration.target.uid)
-            || !self.takes(&(Look::Migration(key.clone()), 0), COPY)
-        {
+        if self.endless_migrations.contains(uid) {
             return;
+        }
+        if !self.post_copied.contains(uid) && !self.takes(&(Look::Migration(key.clone()), COPIES), COPY) {
+            return;
+        }
+        if let Some(fails) = self.script.trouble.post_copies.get(&vm.to_string()).copied() {
+            self.post_copied.insert(uid.clone());
+            if !self.takes(&(Look::Migration(key.clone()), POST_COPIES), COPY) {
+                return;
+            }
+            self.script.trouble.post_copies.remove(&vm.to_string());
+            if fails {
+                self.loses(&vmi);
+                return self.end_migration(&migration, Some(IRRECOVERABLE));
+            }
         }
         let failing = self.script.trouble.failing_migrations.get_mut(&vm.to_string());
         let by_trouble = failing.filter(|left| **left > 0).map(|left| *left -= 1).is_some();
@@ -143,6 +165,24 @@ impl World {
             vmi.node = Some(target);
         });
         self.end_migration(&migration, None);
+    }
+
+    /// Half of its memory is here and half there.
+    fn loses(&mut self, vmi: &Arc<Seen<Vmi>>) {
+        self.change(Writer::KubeVirt, HciObject::Vmi, vmi, |vmi: &mut Vmi| {
+            vmi.phase = Arc::from("Failed");
+        });
+    }
+
+    /// A machine that was lost is made anew, unless nobody but a person starts it.
+    fn replaces(&mut self, vm: &Arc<Seen<Vm>>) {
+        let key = &vm.target.key;
+        let Some(node) = self.room_for(key, None, None) else {
+            return self.look_at(self.now + PENDING, Look::Vm(key.clone()));
+        };
+        self.remove(Writer::KubeVirt, "replace", HciKind::Vmi, key);
+        let vmi = instance(self.shapes.get(key), &node);
+        self.make(Writer::KubeVirt, (&key.namespace, &key.name), vmi, HciObject::Vmi);
     }
 
     fn begin_migration(&mut self, migration: &Arc<Seen<Migration>>, vm: &Key, from: Option<&NodeName>) {

@@ -97,8 +97,11 @@ fn prepare(options: &Options<Hci>) -> World {
     }
     let vanishes = script.end == End::Gone;
     let stubborn = !script.trouble.failing_migrations.is_empty() || !script.trouble.endless_migrations.is_empty();
+    let lost = script.trouble.post_copies.iter().filter(|(_, fails)| **fails);
+    let may_be_lost = lost.map(|(vm, _)| vm.clone()).collect();
     let machines = usize::try_from(script.ground.nodes).unwrap_or(1);
     let mut world = World::new(rng.u64(..), script, Plan::none());
+    world.rules.may_be_lost = may_be_lost;
     if options.trace {
         world.trace = Some(String::new());
     }

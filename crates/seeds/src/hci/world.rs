@@ -80,6 +80,8 @@ pub struct World {
     pub destinations: BTreeMap<Uid, NodeName>,
     /// Migrations that never end.
     pub endless_migrations: BTreeSet<Uid>,
+    /// Those that have gone over to post-copy.
+    pub post_copied: BTreeSet<Uid>,
     /// Replicas that are rebuilt slowly, by their volume.
     pub slow_rebuilds: BTreeMap<Key, Millis>,
     /// Values of charts that Rancher has handed to fleet.
@@ -127,6 +129,7 @@ impl World {
             deaf: false,
             destinations: BTreeMap::new(),
             endless_migrations: BTreeSet::new(),
+            post_copied: BTreeSet::new(),
             slow_rebuilds: BTreeMap::new(),
             handed: BTreeMap::new(),
             power_cuts: script.trouble.machines.power_cuts.clone(),

@@ -19,13 +19,15 @@ use crate::queue::Queue;
 use crate::request::{Request, Verb};
 use crate::view::{Change, View, is_node_ready};
 use afloat_core::hci::view::HciKind;
-use afloat_scenes::{Candidate, best};
+use afloat_scenes::{Candidate, Trouble, best};
 
 const VM: Kind = Kind::Hci(HciKind::Vm);
 const VMI: Kind = Kind::Hci(HciKind::Vmi);
 /// How long a guest takes to shut down, and a migration to copy its memory.
 const SHUTDOWN: Duration = Duration::from_secs(20);
 const COPY: Duration = Duration::from_secs(40);
+/// What KubeVirt says of a machine that it has lost on the way.
+const IRRECOVERABLE: &str = "VMI is irrecoverable due to failed post-copy migration";
 /// How long the budget of a migration stays after that.
 const LINGERS: Duration = Duration::from_secs(5);
 /// How long a migration without a place to go waits before it looks again.
@@ -42,6 +44,10 @@ pub struct KubeVirt {
     endless: BTreeMap<String, u32>,
     /// Those that do, by uid.
     stuck: BTreeSet<String>,
+    /// Machines whose migration goes over to post-copy, and whether that fails; migrations that have, by uid.
+    post_copies: BTreeMap<String, bool>,
+    post_copied: BTreeSet<String>,
+    arrivals: Takes,
     /// Migrations whose budget is there.
     guarded: BTreeSet<Key>,
     linger: Duration,
@@ -96,20 +102,23 @@ fn is_to_run(vm: &DynamicObject, runs: bool) -> bool {
     }
 }
 
+/// A machine that was lost is made anew, unless nobody but a person starts it.
+fn is_lost(vm: &DynamicObject, instance: &DynamicObject) -> bool {
+    instance.data["status"]["phase"] == "Failed" && vm.data["spec"]["runStrategy"] != "Manual"
+}
+
 impl KubeVirt {
-    pub fn new(
-        failing: BTreeMap<String, u32>,
-        endless: BTreeMap<String, u32>,
-        linger: Option<Duration>,
-        seed: u64,
-    ) -> Self {
+    pub fn new(trouble: &Trouble, seed: u64) -> Self {
         Self {
             guarded: BTreeSet::new(),
-            linger: linger.unwrap_or(LINGERS),
+            linger: trouble.budgets_linger.unwrap_or(LINGERS),
             lingers: Takes::default(),
             seed,
-            failing,
-            endless,
+            failing: trouble.failing_migrations.clone(),
+            endless: trouble.endless_migrations.clone(),
+            post_copies: trouble.post_copies.clone(),
+            post_copied: BTreeSet::new(),
+            arrivals: Takes::default(),
             stuck: BTreeSet::new(),
             takes: Takes::default(),
         }
@@ -122,6 +131,16 @@ impl KubeVirt {
         let running = turn.view.one_of(HciKind::Vmi, &item.key).cloned();
         let mut requests = Vec::new();
         let word = match (is_to_run(&vm, running.is_some()), running) {
+            (true, Some(instance)) if is_lost(&vm, &instance) => {
+                let Some(node) = self.place(turn, &item.key, "", None) else {
+                    return Decision::at(after(turn.now, PENDING));
+                };
+                let template = &vm.data["spec"]["template"]["spec"];
+                let body = self::instance(&item.key.name, &node, template);
+                requests.push(Request::delete(VMI, &instance.metadata, None));
+                requests.push(Request::create(VMI, &item.key.namespace, body));
+                "Running"
+            }
             (true, Some(_)) => "Running",
             (false, None) => "Stopped",
             (false, Some(instance)) => match self.takes.done(item, SHUTDOWN, turn) {
@@ -195,8 +214,29 @@ impl KubeVirt {
         if self.never_ends(&machine, &migration) {
             return Decision::nothing();
         }
-        if let Err(due) = self.takes.done(item, COPY, turn) {
+        let uid = migration.metadata.uid.clone().unwrap_or_default();
+        if !self.post_copied.contains(&uid)
+            && let Err(due) = self.takes.done(item, COPY, turn)
+        {
             return Decision::at(due);
+        }
+        if let Some(fails) = self.post_copies.get(&machine).copied() {
+            if self.post_copied.insert(uid) {
+                let mode = json!({ "status": { "migrationState": { "mode": "PostCopy" } } });
+                let told = Request::patch(VMI, &instance.metadata, mode);
+                return Decision::request(told).and_at(Some(turn.now));
+            }
+            if let Err(due) = self.arrivals.done(item, COPY, turn) {
+                return Decision::at(due);
+            }
+            self.post_copies.remove(&machine);
+            if fails {
+                let lost = json!({ "status": { "phase": "Failed" } });
+                return Decision::requests(vec![
+                    Request::patch(VMI, &instance.metadata, lost),
+                    ended("Failed", Some(IRRECOVERABLE), turn.now),
+                ]);
+            }
         }
         let failing = self.failing.get_mut(&machine).filter(|left| **left > 0);
         if let Some(left) = failing {

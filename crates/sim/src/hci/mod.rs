@@ -113,17 +113,13 @@ impl HciWorld {
     pub async fn start(client: kube::Client, ground: &Ground, options: HciWorldOptions) -> Result<Self, Failure> {
         ground::Laid(ground).lay(&client).await?;
         let trouble = options.trouble;
+        let kubevirt = Box::new(kubevirt::KubeVirt::new(&trouble, options.seed));
         let failing = jobs::Failing::new(trouble.failing_jobs);
         let for_real = options.charts.is_some();
         let fleet = (!for_real).then(|| Box::new(fleet::Fleet::default()) as Box<dyn Actor>);
         let mut actors: Vec<Box<dyn Actor>> = vec![
             Box::new(rancher::Planner::new(trouble.rancher_restarts, trouble.rancher_hurries)),
-            Box::new(kubevirt::KubeVirt::new(
-                trouble.failing_migrations,
-                trouble.endless_migrations,
-                trouble.budgets_linger,
-                options.seed,
-            )),
+            kubevirt,
             Box::new(longhorn::Longhorn::new(trouble.volumes)),
             Box::new(parts::Importers::new(trouble.parts, !for_real)),
         ];

@@ -206,7 +206,8 @@ async fn machines(play: &HciPlay, before: &BTreeMap<String, String>) -> Result<V
             broken.push(format!("{} runs: {}", shape.name, is.is_some()));
         }
         let movable = shape.bound.is_none() && play.script.ground.nodes > 1;
-        if !off && movable && was != is {
+        let lost = play.script.trouble.post_copies.get(&format!("default/{}", shape.name)) == Some(&true);
+        if !off && movable && was != is && !lost {
             broken.push(format!("{} was stopped without need", shape.name));
         }
         let vm = vms.get(&shape.name);

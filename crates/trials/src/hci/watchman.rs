@@ -24,7 +24,7 @@ const PENDING: &str = "afloat.dev/upgrade-pending";
 /// The budget that guards a machine while it moves, before the name of its migration.
 const GUARD: &str = "kubevirt-migration-pdb-";
 /// How long it may take until everybody has seen what was written.
-const UNTIL_SEEN: SignedDuration = SignedDuration::from_mins(2);
+const UNTIL_SEEN: SignedDuration = SignedDuration::from_secs(30);
 
 /// How long a request may be under way: one that was sent before a person ended an upgrade comes all the same, as nothing that is made can name
 /// the state of another object as its condition. (`weather` delays by up to three seconds.)
@@ -384,7 +384,12 @@ impl WriteObserver for Watchman {
                 let key = format!("{}/{name}", change.object.namespace());
                 memory.machine(&key, before, value);
             }
-            ("kubevirt.io", "virtualmachineinstances") if value["status"]["phase"] == "Failed" && !gone => {
+            // One that KubeVirt loses on its way is KubeVirt's doing.
+            ("kubevirt.io", "virtualmachineinstances")
+                if value["status"]["phase"] == "Failed"
+                    && !gone
+                    && value["status"]["migrationState"]["mode"] != "PostCopy" =>
+            {
                 memory.broken.push(format!("rule 3: virtual machine {name} is lost"));
             }
             ("batch", "jobs") => memory.job(change.kind, value),

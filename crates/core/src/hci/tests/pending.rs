@@ -192,3 +192,21 @@ fn rule_7_a_taint_that_comes_late_to_an_upgrade_that_is_over_goes_too() {
     world.settle();
     assert!(telling(&world).is_empty());
 }
+
+/// Everybody who had begun node-1 ended before its Job was made, and before node-2 was let take virtual machines again.
+#[test]
+fn a_node_that_is_done_takes_virtual_machines_before_another_one_is_emptied_whatever_their_names() {
+    let mut world = on_its_way(3);
+    world.take_through("node-2");
+    world.rancher_asks("node-1");
+    world
+        .view
+        .hci
+        .jobs
+        .remove(&World::job_key(JobKind::PreDrain, Some("node-1")));
+    world.change_node("node-2", |node| node.taints.push(ours()));
+    let names: Vec<&str> = world.decide().actions.iter().map(crate::action::Action::name).collect();
+    let place = |name: &str| names.iter().position(|other| *other == name);
+    assert!(place("untaint") < place("create-job"), "{names:?}");
+    assert!(place("untaint").is_some(), "{names:?}");
+}
