@@ -28,8 +28,9 @@ pub fn is_ours(taint: &Taint) -> bool {
 /// Whether every node that is not done says so; has it said where it is not.
 pub fn told(turn: &mut Turn<'_>) -> bool {
     let nodes: Vec<Arc<Node>> = turn.view.nodes.values().cloned().collect();
-    // Not `all`: each of them is told in the same turn.
-    nodes.iter().fold(true, |all, node| tells(turn, node) && all)
+    // Each of them is told in the same turn.
+    let silent = nodes.iter().filter(|node| !tells(turn, node)).count();
+    silent == 0
 }
 
 /// The same of one node. That all of it is on record stands on the Upgrade once it does: what is put back is not looked for in a view from before.

@@ -160,9 +160,9 @@ impl World {
         let moves = self.moves();
         let mut shapes = self.script.ground.vms.iter().filter(|_| alone);
         shapes.find_map(|shape| {
-            let moved = moves.get(shape.name.as_str()).copied().unwrap_or_default();
+            let times = moves.get(shape.name.as_str()).copied().unwrap_or_default();
             let least = if shape.node == first { 2 } else { 1 };
-            (moved > least).then(|| format!("{} of {} was moved {moved} times", shape.name, shape.node))
+            (times > least).then(|| format!("{} of {} was moved {times} times", shape.name, shape.node))
         })
     }
 

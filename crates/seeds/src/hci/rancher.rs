@@ -66,19 +66,19 @@ impl World {
         let token = format!("drain-{}", cluster.provision_generation);
         let nodes: Vec<Arc<Node>> = self.store.base.nodes.values().cloned().collect();
         let most = if self.script.trouble.rancher_hurries { 2 } else { 1 };
-        let mut taken: Vec<NodeName> = Vec::new();
+        let mut busy: Vec<NodeName> = Vec::new();
         for node in nodes {
-            if taken.len() == most {
+            if busy.len() == most {
                 break;
             }
             let Some(plan) = self.store.hci.plans.get(&plan_key(node.name.as_str())).cloned() else {
                 continue;
             };
             if self.takes_along(&node, &plan, &wanted, &token) {
-                taken.push(node.name.clone());
+                busy.push(node.name.clone());
             }
         }
-        self.tell(&cluster, taken.first());
+        self.tell(&cluster, busy.first());
     }
 
     /// The only node of a cluster gets its new version without a drain, and without a question.

@@ -169,12 +169,12 @@ impl Rules {
                 let thin = engine.running && engine.whole < 2;
                 keep(&mut self.thin_since, &engine.volume, thin, change.revision);
             }
-            (HciKind::Migration, Some(HciObject::Migration(migration))) if change.before.is_none() => {
-                // One that goes to a certain node is a person's, or brings a machine back.
-                if self.doing.is_some() && migration.to.is_none() {
-                    let name = &migration.vmi;
-                    self.may_lose_a_node(store, 9, &format!("{name} is asked to move"));
-                }
+            // One that goes to a certain node brings a machine back.
+            (HciKind::Migration, Some(HciObject::Migration(migration)))
+                if change.before.is_none() && self.doing.is_some() && migration.to.is_none() =>
+            {
+                let name = &migration.vmi;
+                self.may_lose_a_node(store, 9, &format!("{name} is asked to move"));
             }
             (HciKind::Job, Some(HciObject::Job(job))) => {
                 if change.before.is_none() {

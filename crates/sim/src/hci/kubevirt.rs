@@ -107,6 +107,14 @@ fn is_lost(vm: &DynamicObject, instance: &DynamicObject) -> bool {
     instance.data["status"]["phase"] == "Failed" && vm.data["spec"]["runStrategy"] != "Manual"
 }
 
+/// Where there is a reason it has failed.
+fn ended(migration: &DynamicObject, why: Option<&str>, now: Timestamp) -> Request {
+    let phase = if why.is_some() { "Failed" } else { "Succeeded" };
+    let state = json!({ "failureReason": why, "endTimestamp": format!("{now:.0}") });
+    let status = json!({ "phase": phase, "migrationState": state });
+    told(HciKind::Migration, &migration.metadata, &status)
+}
+
 impl KubeVirt {
     pub fn new(trouble: &Trouble, seed: u64) -> Self {
         Self {
@@ -169,49 +177,54 @@ impl KubeVirt {
         let Some(migration) = turn.view.one_of(HciKind::Migration, &item.key).cloned() else {
             return self.unguard(item, turn);
         };
-        let phase = migration.data["status"]["phase"]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned();
-        if matches!(phase.as_str(), "Succeeded" | "Failed") {
+        let phase = migration.data["status"]["phase"].as_str().unwrap_or_default();
+        if matches!(phase, "Succeeded" | "Failed") {
             return self.unguard(item, turn);
         }
         let vm = Key::new(
             item.key.namespace.clone(),
             migration.data["spec"]["vmiName"].as_str().unwrap_or_default(),
         );
-        let says = |status: Value| told(HciKind::Migration, &migration.metadata, &status);
-        let ended = |phase: &str, why: Option<&str>, now: Timestamp| {
-            says(
-                json!({ "phase": phase, "migrationState": { "failureReason": why, "endTimestamp": format!("{now:.0}") } }),
-            )
-        };
         let Some(instance) = turn.view.one_of(HciKind::Vmi, &vm).cloned() else {
-            return Decision::request(ended("Failed", Some("the virtual machine is gone"), turn.now));
+            let why = "the virtual machine is gone";
+            return Decision::request(ended(&migration, Some(why), turn.now));
         };
-        let from = node_of(&instance).to_owned();
-        let target = migration.data["status"]["migrationState"]["targetNode"].as_str();
-        let target = target.map(str::to_owned);
+        match migration.data["status"]["migrationState"]["targetNode"].as_str() {
+            Some(target) => self.copies(item, &migration, &instance, target, turn),
+            None => self.begins(&migration, &vm, node_of(&instance), turn),
+        }
+    }
+
+    fn begins(&mut self, migration: &DynamicObject, vm: &Key, from: &str, turn: &mut Turn<'_>) -> Decision {
+        let only = migration.data["spec"]["addedNodeSelector"]["kubernetes.io/hostname"].as_str();
+        let key = Key::of(&migration.metadata);
+        match self.place(turn, vm, from, only) {
+            Some(target) => {
+                let state = json!({ "sourceNode": from, "targetNode": target });
+                let status = json!({ "phase": "Running", "migrationState": state });
+                let guard = guard(&key, &vm.name, from);
+                self.guarded.insert(key);
+                Decision::requests(vec![guard, told(HciKind::Migration, &migration.metadata, &status)])
+            }
+            None if migration.data["status"]["phase"].is_null() => {
+                let pending = json!({ "phase": "Pending" });
+                Decision::request(told(HciKind::Migration, &migration.metadata, &pending))
+            }
+            None => Decision::at(after(turn.now, PENDING)),
+        }
+    }
+
+    fn copies(
+        &mut self,
+        item: &ObjectRef,
+        migration: &DynamicObject,
+        instance: &DynamicObject,
+        target: &str,
+        turn: &mut Turn<'_>,
+    ) -> Decision {
+        let vm = Key::of(&instance.metadata);
         let machine = format!("{}/{}", vm.namespace, vm.name);
-        let Some(target) = target else {
-            let only = migration.data["spec"]["addedNodeSelector"]["kubernetes.io/hostname"]
-                .as_str()
-                .map(str::to_owned);
-            return match self.place(turn, &vm, &from, only.as_deref()) {
-                Some(target) => {
-                    self.guarded.insert(item.key.clone());
-                    Decision::requests(vec![
-                        guard(&item.key, &vm.name, &from),
-                        says(json!({
-                            "phase": "Running", "migrationState": { "sourceNode": from, "targetNode": target },
-                        })),
-                    ])
-                }
-                None if phase.is_empty() => Decision::request(says(json!({ "phase": "Pending" }))),
-                None => Decision::at(after(turn.now, PENDING)),
-            };
-        };
-        if self.never_ends(&machine, &migration) {
+        if self.never_ends(&machine, migration) {
             return Decision::nothing();
         }
         let uid = migration.metadata.uid.clone().unwrap_or_default();
@@ -234,18 +247,15 @@ impl KubeVirt {
                 let lost = json!({ "status": { "phase": "Failed" } });
                 return Decision::requests(vec![
                     Request::patch(VMI, &instance.metadata, lost),
-                    ended("Failed", Some(IRRECOVERABLE), turn.now),
+                    ended(migration, Some(IRRECOVERABLE), turn.now),
                 ]);
             }
         }
         let failing = self.failing.get_mut(&machine).filter(|left| **left > 0);
         if let Some(left) = failing {
             *left -= 1;
-            return Decision::request(ended(
-                "Failed",
-                Some("the guest writes faster than it can be copied"),
-                turn.now,
-            ));
+            let why = "the guest writes faster than it can be copied";
+            return Decision::request(ended(migration, Some(why), turn.now));
         }
         let moved = json!({
             "metadata": { "labels": { "kubevirt.io/nodeName": target } },
@@ -253,7 +263,7 @@ impl KubeVirt {
         });
         Decision::requests(vec![
             Request::patch(VMI, &instance.metadata, moved),
-            ended("Succeeded", None, turn.now),
+            ended(migration, None, turn.now),
         ])
     }
 

@@ -138,13 +138,11 @@ impl Longhorn {
         }
         let usual = self.trouble.rebuild.unwrap_or(REBUILD);
         let upper = self.slow.get(&item.key.name).copied().unwrap_or(usual);
-        match self.rebuilds.done(item, upper, turn) {
-            Err(due) => ("degraded", Some(due)),
-            Ok(()) => {
-                self.slow.remove(&item.key.name);
-                ("healthy", None)
-            }
+        if let Err(due) = self.rebuilds.done(item, upper, turn) {
+            return ("degraded", Some(due));
         }
+        self.slow.remove(&item.key.name);
+        ("healthy", None)
     }
 
     /// Whether a replica fails just now.

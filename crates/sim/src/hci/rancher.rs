@@ -111,22 +111,22 @@ impl Actor for Planner {
         }
         let token = format!("drain-{}", config["provisionGeneration"]);
         let cluster = cluster.clone();
-        let mut taken: Vec<&str> = Vec::new();
+        let mut busy: Vec<&str> = Vec::new();
         let mut all = Decision::nothing();
         for node in turn.view.nodes.values() {
-            if taken.len() == self.at_once {
+            if busy.len() == self.at_once {
                 break;
             }
             let Some(secret) = plan_of(turn.view, name(&node.metadata)) else {
                 continue;
             };
             if let Some(decision) = self.take(node, secret, &wanted, &token, turn) {
-                taken.push(name(&node.metadata));
+                busy.push(name(&node.metadata));
                 all.requests.extend(decision.requests);
                 all.again = all.again.into_iter().chain(decision.again).min();
             }
         }
-        tell(all, &cluster, taken.first().copied())
+        tell(all, &cluster, busy.first().copied())
     }
 }
 
