@@ -77,13 +77,13 @@ impl Rules {
                 there.uid.as_str() == other.spec.node.uid && there.cordoned_by == Some(upgrade_uid(other))
             })
         };
-        let others = store.node_upgrades.values().filter(|other| {
+        let mut others = store.node_upgrades.values().filter(|other| {
             grouped(other)
                 && upgrade_uid(other) != mine
                 && other.spec.node.uid != upgrade.spec.node.uid
                 && is_in_hand(other)
         });
-        let other = others.filter_map(|other| taken(other)).next();
+        let other = others.find_map(|other| taken(other));
         if let Some(other) = other {
             let rule = match (node.control_plane, other.control_plane) {
                 (true, true) => 2,

@@ -255,23 +255,21 @@ impl World {
 
     fn hold_group(&mut self, kind: KindName, key: &Key, held: bool) {
         let (writer, meant) = (Writer::Person, Meant::named(key));
-        let _ = match kind {
-            KindName::ControlPlane => {
-                let change = |group: &mut ControlPlaneKubeadmUpgrade| group.spec.paused = Some(held);
-                self.store.update_custom(writer, "edit", &meant, change).map(|_| ())
-            }
-            _ => {
-                let change = |group: &mut WorkersKubeadmUpgrade| group.spec.paused = Some(held);
-                self.store.update_custom(writer, "edit", &meant, change).map(|_| ())
-            }
-        };
+        if kind == KindName::ControlPlane {
+            let change = |group: &mut ControlPlaneKubeadmUpgrade| group.spec.paused = Some(held);
+            let _ = self.store.update_custom(writer, "edit", &meant, change);
+        } else {
+            let change = |group: &mut WorkersKubeadmUpgrade| group.spec.paused = Some(held);
+            let _ = self.store.update_custom(writer, "edit", &meant, change);
+        }
     }
 
     fn delete_group(&mut self, kind: KindName, key: &Key) {
         let (writer, meant) = (Writer::Person, Meant::named(key));
-        let _ = match kind {
-            KindName::ControlPlane => self.store.delete_custom::<ControlPlaneKubeadmUpgrade>(writer, &meant),
-            _ => self.store.delete_custom::<WorkersKubeadmUpgrade>(writer, &meant),
+        let _ = if kind == KindName::ControlPlane {
+            self.store.delete_custom::<ControlPlaneKubeadmUpgrade>(writer, &meant)
+        } else {
+            self.store.delete_custom::<WorkersKubeadmUpgrade>(writer, &meant)
         };
     }
 
