@@ -285,6 +285,13 @@ pub fn finalizer(kind: Kind, target: &Target, there: &[String], present: bool) -
     merge(kind, target, json!({ "metadata": { "finalizers": finalizers } }))
 }
 
+fn group(of: StageKind) -> Kind {
+    match of {
+        StageKind::ControlPlane => Kind::ControlPlaneKubeadmUpgrade,
+        StageKind::Workers => Kind::WorkersKubeadmUpgrade,
+    }
+}
+
 /// What an action asks of the API server. For finalizers it is the request as it is where there are no others.
 pub fn of(action: &Action, bundle_key: Option<&str>) -> Result<Request, serde_json::Error> {
     Ok(match action {
@@ -298,13 +305,7 @@ pub fn of(action: &Action, bundle_key: Option<&str>) -> Result<Request, serde_js
         Action::CreateWorkersUpgrade(child) => create_child(Kind::WorkersKubeadmUpgrade, &**child)?,
         Action::CreateNodeUpgrade(child) => create_child(Kind::NodeKubeadmUpgrade, &**child)?,
         Action::SetUpgradeFinalizer { target, present } => finalizer(Kind::ClusterUpgrade, target, &[], *present),
-        Action::SetGroupFinalizer { target, of, present } => {
-            let kind = match of {
-                StageKind::ControlPlane => Kind::ControlPlaneKubeadmUpgrade,
-                StageKind::Workers => Kind::WorkersKubeadmUpgrade,
-            };
-            finalizer(kind, target, &[], *present)
-        }
+        Action::SetGroupFinalizer { target, of, present } => finalizer(group(*of), target, &[], *present),
         Action::RemoveNodeFinalizer { target } => finalizer(Kind::NodeKubeadmUpgrade, target, &[], false),
         Action::SetControlPlaneMachines { target, machines } => merge(
             Kind::ControlPlaneKubeadmUpgrade,

@@ -143,14 +143,14 @@ async fn watch(client: Client, gate: Gate, tells: Arc<AtomicBool>, sender: mpsc:
 }
 
 fn is_forbidden(error: &watcher::Error) -> bool {
-    let refused = |code: u16| code == 401 || code == 403;
-    match error {
+    let code = match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status))
         | watcher::Error::WatchStartFailed(kube::Error::Api(status))
-        | watcher::Error::WatchFailed(kube::Error::Api(status)) => refused(status.code),
-        watcher::Error::WatchError(status) => refused(status.code),
-        _ => false,
-    }
+        | watcher::Error::WatchFailed(kube::Error::Api(status))
+        | watcher::Error::WatchError(status) => status.code,
+        _ => 0,
+    };
+    code == 401 || code == 403
 }
 
 /// Judges gates when what they look at has changed.
