@@ -157,6 +157,37 @@ fn what_the_preflight_refuses_ends_with_3_where_nobody_can_help_and_goes_on_wher
     assert_eq!(accepted.status.code(), Some(0), "{printed}{}", text(&accepted.stderr));
 }
 
+/// Each as a person would look at it, to its end: what it says last, and how it ends.
+#[test]
+fn every_scenario_of_a_kubeadm_cluster_comes_to_the_end_that_it_tells() {
+    for (scenario, code, says) in [
+        ("single-node", 0, &["1 of 1 nodes"][..]),
+        ("crowded", 3, &["NoCapacity"]),
+        // After the minute in which a node is missed.
+        ("dead-node", 3, &["node/worker-2", "is not Ready"]),
+        ("two-control-planes", 3, &["quorum"]),
+        ("two-control-planes-accepted", 0, &["7 of 7 nodes"]),
+        ("kubeadm-fails-once", 0, &["8 of 8 nodes"]),
+        (
+            "kubeadm-fails",
+            0,
+            &["worker-2", "RolledBack", "kubeadm upgrade node ended with 1"],
+        ),
+    ] {
+        let output = afloat(&["sandbox", "--scenario", scenario, "--speed", "100"]).unwrap();
+        let printed = text(&output.stdout);
+        assert_eq!(
+            output.status.code(),
+            Some(code),
+            "{scenario}: {printed}{}",
+            text(&output.stderr)
+        );
+        for word in says {
+            assert!(printed.contains(word), "{scenario} does not say {word}: {printed}");
+        }
+    }
+}
+
 /// A cluster that is served until this is dropped.
 struct Served {
     process: std::process::Child,

@@ -6,12 +6,12 @@ use crate::clock::{Clock, Timings};
 use crate::disruption::Disruption;
 use crate::driver::Driver;
 use crate::feed::{Feed, Intake};
-use crate::kubelet::{HealthBoard, Kubelets, Site};
+use crate::kubelet::{HealthBoard, Kubelets, PowerBoard, Site};
 use crate::machine::Machine;
 use crate::node_lifecycle::NodeLifecycle;
 use crate::object::Kind;
 use crate::request::Failure;
-use crate::scenario::{Cluster, DEFAULT_VERSION, creation};
+use crate::scenario::{Cluster, DEFAULT_VERSION, Trouble, creation};
 use crate::scheduler::Scheduler;
 use crate::view::{View, is_node_ready};
 use crate::workload::{DaemonSets, Deployments, Jobs, ReplicaSets, StatefulSets};
@@ -68,8 +68,7 @@ pub struct WorldOptions {
 pub struct Machines {
     /// The versions a bundle brings.
     pub versions: Vec<String>,
-    /// So many calls of `kubeadm upgrade` fail, by machine.
-    pub kubeadm_failures: std::collections::BTreeMap<String, u32>,
+    pub trouble: Trouble,
 }
 
 /// Why a scenario could not be brought to the server.
@@ -88,6 +87,8 @@ pub struct World {
     objects: Vec<Value>,
     nodes: BTreeSet<String>,
     health: HealthBoard,
+    power: PowerBoard,
+    without_power: BTreeSet<String>,
     task: JoinHandle<()>,
 }
 
@@ -112,7 +113,9 @@ impl World {
             .first()
             .map_or(DEFAULT_VERSION, |machine| &machine.version);
         let mut site = Site::new(version, &options.machines.versions, options.timings.pace);
-        site.kubeadm_failures = options.machines.kubeadm_failures;
+        let power = site.power.clone();
+        let without_power = options.machines.trouble.without_power.clone();
+        site.trouble = options.machines.trouble;
         let health = site.health.clone();
         let actors = cast(cluster.machines, options.cast, site);
         let driver = Driver::new(client.clone(), options.clock, options.timings, options.seed, actors);
@@ -121,6 +124,8 @@ impl World {
             objects,
             nodes,
             health,
+            power,
+            without_power,
             task: tokio::spawn(driver.run(WATCHED)),
         }
     }
@@ -128,6 +133,17 @@ impl World {
     /// How the control planes are, for whoever probes them.
     pub fn health(&self) -> HealthBoard {
         self.health.clone()
+    }
+
+    /// The machines that the scenario says so of lose their power, for good; comes back once all have seen it.
+    pub async fn lose_power(&self) {
+        if self.without_power.is_empty() {
+            return;
+        }
+        self.power.cut(&self.without_power);
+        let is_lost = |view: &View, name: &String| view.node(name).is_some_and(|node| !is_node_ready(node));
+        let lost = |view: &View| self.without_power.iter().all(|name| is_lost(view, name));
+        self.nodes_until(lost, NODES_READY).await;
     }
 
     /// Makes the objects of the scenario that do not exist yet. First the machines come up, as in life: pods would
@@ -156,23 +172,25 @@ impl World {
 
     /// Waits until every machine is a Ready node, or long enough.
     async fn nodes_ready(&self) {
+        let ready = |view: &View, name: &String| view.node(name).is_some_and(|node| is_node_ready(node));
+        self.nodes_until(|view| self.nodes.iter().all(|name| ready(view, name)), NODES_READY)
+            .await;
+    }
+
+    async fn nodes_until(&self, what: impl Fn(&View) -> bool, longest: Duration) {
         let wait = async {
             let (mut feed, mut intake, mut view) = (
                 Feed::start(&self.client, &[Kind::Node]),
                 Intake::default(),
                 View::default(),
             );
-            while !self
-                .nodes
-                .iter()
-                .all(|name| view.node(name).is_some_and(|node| is_node_ready(node)))
-            {
+            while !what(&view) {
                 let Some(news) = feed.next().await else { return };
                 intake.take(news, &mut view);
             }
         };
-        if tokio::time::timeout(NODES_READY, wait).await.is_err() {
-            tracing::warn!("not all nodes are ready, going on without them");
+        if tokio::time::timeout(longest, wait).await.is_err() {
+            tracing::warn!("not all nodes are as they should be, going on all the same");
         }
     }
 }

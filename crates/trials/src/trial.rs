@@ -137,6 +137,7 @@ fn drawn(seed: u64, rng: &mut fastrand::Rng) -> Setting {
         let failures = [0, 0, 1, u32::MAX][rng.usize(..4)];
         setting
             .machines
+            .trouble
             .kubeadm_failures
             .insert("worker-1".to_owned(), failures);
     }

@@ -55,6 +55,8 @@ async fn run_kubeadm(arguments: Sandbox, scenario: Scenario) -> Result<Code, Pro
     let quick = arguments.once || !arguments.serve;
     let speed = arguments.speed.unwrap_or(if quick { QUICK } else { 1.0 });
     let clock = Clock::starting_at(jiff::Timestamp::now());
+    let mut trouble = scenario.trouble();
+    upgrade::add_failures(&mut trouble, &arguments.faults);
     let options = WorldOptions {
         seed: arguments.seed,
         clock,
@@ -62,7 +64,7 @@ async fn run_kubeadm(arguments: Sandbox, scenario: Scenario) -> Result<Code, Pro
         cast: Cast::default(),
         machines: Machines {
             versions: versions.clone(),
-            kubeadm_failures: upgrade::kubeadm_failures(&arguments.faults),
+            trouble,
         },
     };
     let world = World::start(server.client(), cluster, options);
@@ -77,6 +79,7 @@ async fn run_kubeadm(arguments: Sandbox, scenario: Scenario) -> Result<Code, Pro
         None
     };
     show.settle(world.populate(), SETTLE).await?;
+    world.lose_power().await;
     tier2::lay_ground(&server.client(), &shape.version, &versions)
         .await
         .map_err(|failure| Problem::new(Code::Failed, "the sandbox could not be prepared").source(&failure))?;
@@ -94,10 +97,12 @@ async fn run_kubeadm(arguments: Sandbox, scenario: Scenario) -> Result<Code, Pro
     let mut code = Code::Done;
     if asked {
         let workers = nodes - usize::try_from(shape.control_planes).unwrap_or(nodes);
+        let accept = upgrade::accepted(scenario, &arguments.accept);
         let wish = upgrade::Wish {
             to: &to,
             workers,
-            accept: &arguments.accept,
+            accept: &accept,
+            max_failed: i32::from(scenario == Scenario::KubeadmFails),
             served: service.is_some(),
         };
         code = upgrade::run(&server.client(), &wish, speed).await?;

@@ -1,16 +1,16 @@
 //! The upgrade in a sandbox: the real operator on the simulated cluster, an upgrade asked for as a person would, followed to
 //! its end. How it is shown is in `follow`, as for any cluster.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use afloat_api::clusterupgrade::DrainOption;
-use afloat_api::{ClusterUpgrade, ClusterUpgradeSpec};
+use afloat_api::{ClusterUpgrade, ClusterUpgradeSpec, Reason};
 use afloat_core::view::Key;
 use afloat_operator::OperatorConfig;
 use afloat_operator::hci::HciOptions;
 use afloat_sim::clock::Clock;
 use afloat_sim::kubelet::HealthBoard;
+use afloat_sim::scenario::{Scenario, Trouble};
 use afloat_sim::tier2;
 use clap::ValueEnum;
 use kube::api::PostParams;
@@ -32,14 +32,23 @@ pub enum Fault {
     OperatorKilled,
 }
 
-/// The calls of `kubeadm upgrade` that fail, by machine.
-pub fn kubeadm_failures(faults: &[Fault]) -> BTreeMap<String, u32> {
+/// What was asked for beside what the scenario has.
+pub fn add_failures(trouble: &mut Trouble, faults: &[Fault]) {
     let count = if faults.contains(&Fault::KubeadmAlways) {
         u32::MAX
     } else {
         u32::from(faults.contains(&Fault::KubeadmOnce))
     };
-    BTreeMap::from([("worker-1".to_owned(), count)])
+    if count > 0 {
+        trouble.kubeadm_failures.insert("worker-1".to_owned(), count);
+    }
+}
+
+/// What the person accepts: what was asked for, and what the scenario is about.
+pub fn accepted(scenario: Scenario, asked: &[String]) -> Vec<String> {
+    let downtime = format!("clusterupgrade/{}/{NAME}:{}", tier2::HOME, Reason::ApiDowntime);
+    let of_scenario = (scenario == Scenario::TwoControlPlanesAccepted).then_some(downtime);
+    asked.iter().cloned().chain(of_scenario).collect()
 }
 
 /// How long an operator lives that is killed on purpose.
@@ -99,6 +108,7 @@ async fn ask(client: &kube::Client, wish: &Wish<'_>) -> Result<Key, Problem> {
             max_unavailable: Some(k8s_openapi::apimachinery::pkg::util::intstr::IntOrString::Int(
                 i32::try_from(wish.workers / 4).unwrap_or(1).max(1),
             )),
+            max_failed: Some(wish.max_failed),
             ..afloat_api::clusterupgrade::Budget::default()
         }),
         ..ClusterUpgradeSpec::default()
@@ -116,6 +126,8 @@ pub struct Wish<'a> {
     pub to: &'a str,
     pub workers: usize,
     pub accept: &'a [String],
+    /// Nodes that may fail and be set aside.
+    pub max_failed: i32,
     /// Somebody can reach the cluster, and let go on what is held.
     pub served: bool,
 }

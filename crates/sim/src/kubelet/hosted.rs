@@ -2,7 +2,7 @@
 //! at the pace of the world. What of it an API server gets to see is in `task` (the pods that do the work) and `parts` (the
 //! static pods and the version).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::clock::after;
 use crate::machine::Machine;
+use crate::scenario::Trouble;
 use afloat_simhost::{Bundle, Machine as HostMachine, Shared, SimHost};
 
 /// How many instructions are carried out within one look: no engine goes on for ever without waiting.
@@ -25,9 +26,9 @@ pub struct Site {
     pub bundle: Bundle,
     /// How much quicker than life the work on a machine goes.
     pub pace: f64,
-    /// So many calls of `kubeadm upgrade` fail, by machine.
-    pub kubeadm_failures: BTreeMap<String, u32>,
+    pub trouble: Trouble,
     pub health: HealthBoard,
+    pub power: PowerBoard,
 }
 
 impl Site {
@@ -38,9 +39,25 @@ impl Site {
             shared: Shared::new(version),
             bundle: Bundle::of(&versions),
             pace: pace.max(f64::MIN_POSITIVE),
-            kubeadm_failures: BTreeMap::new(),
+            trouble: Trouble::default(),
             health: HealthBoard::default(),
+            power: PowerBoard::default(),
         }
+    }
+}
+
+/// The machines that have lost their power.
+#[derive(Clone, Debug, Default)]
+pub struct PowerBoard(Arc<Mutex<BTreeSet<String>>>);
+
+impl PowerBoard {
+    pub fn cut(&self, machines: &BTreeSet<String>) {
+        let mut board = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        board.extend(machines.iter().cloned());
+    }
+
+    pub fn is_cut(&self, machine: &str) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(machine)
     }
 }
 
@@ -104,7 +121,7 @@ impl Hosted {
             version: machine.version.clone(),
         };
         let mut host = SimHost::new(inside, &site.bundle, site.shared.clone(), now);
-        host.faults.kubeadm_failures = site.kubeadm_failures.get(&machine.name).copied().unwrap_or(0);
+        host.faults.kubeadm_failures = site.trouble.kubeadm_failures.get(&machine.name).copied().unwrap_or(0);
         Self {
             host,
             engine: Engine::default(),

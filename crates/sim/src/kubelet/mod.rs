@@ -17,7 +17,7 @@ use crate::queue::Queue;
 use crate::request::{Failure, Request};
 use crate::view::{Change, View, node_of};
 use hosted::Hosted;
-pub use hosted::{HealthBoard, PlaneHealth, Site};
+pub use hosted::{HealthBoard, PlaneHealth, PowerBoard, Site};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::{Value, json};
@@ -47,6 +47,7 @@ struct Kubelet {
     tasks: BTreeMap<Key, TaskRun>,
     /// What was last told of the static pods.
     told: parts::Told,
+    power: PowerBoard,
 }
 
 /// A kubelet that is down is looked for so often.
@@ -72,7 +73,7 @@ impl Kubelets {
                     (machine.name.clone(), index),
                 );
             }
-            kubelets.insert(machine.name.clone(), Kubelet::new(machine));
+            kubelets.insert(machine.name.clone(), Kubelet::new(machine, site.power.clone()));
         }
         Self {
             by_machine: kubelets,
@@ -238,7 +239,7 @@ impl Actor for Kubelets {
 }
 
 impl Kubelet {
-    fn new(machine: Machine) -> Self {
+    fn new(machine: Machine, power: PowerBoard) -> Self {
         Self {
             machine,
             up_at: None,
@@ -250,14 +251,17 @@ impl Kubelet {
             hosted: None,
             tasks: BTreeMap::new(),
             told: parts::Told::default(),
+            power,
         }
     }
 
     /// Nothing is heard from a kubelet that does not run.
     fn is_down(&self) -> bool {
-        self.hosted
+        let runs_not = self
+            .hosted
             .as_ref()
-            .is_some_and(|hosted| !hosted.host.kubelet_running())
+            .is_some_and(|hosted| !hosted.host.kubelet_running());
+        runs_not || self.power.is_cut(&self.machine.name)
     }
 
     fn decide_node(&mut self, turn: &mut Turn<'_>) -> Decision {

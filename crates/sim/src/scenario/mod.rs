@@ -8,6 +8,7 @@ use crate::machine::Machine;
 use crate::request::{Request, Resource};
 use serde_json::Value;
 use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The version a cluster starts with unless told otherwise.
 pub const DEFAULT_VERSION: &str = "v1.35.4";
@@ -37,6 +38,20 @@ pub enum Scenario {
     SingleNode,
     StuckPdb,
     Crowded,
+    TwoControlPlanes,
+    TwoControlPlanesAccepted,
+    DeadNode,
+    KubeadmFailsOnce,
+    KubeadmFails,
+}
+
+/// What is wrong with single machines of a cluster.
+#[derive(Clone, Debug, Default)]
+pub struct Trouble {
+    /// So many calls of `kubeadm upgrade` fail, by machine.
+    pub kubeadm_failures: BTreeMap<String, u32>,
+    /// Machines that lose their power once the cluster is there.
+    pub without_power: BTreeSet<String>,
 }
 
 impl Scenario {
@@ -45,6 +60,11 @@ impl Scenario {
         Scenario::SingleNode,
         Scenario::StuckPdb,
         Scenario::Crowded,
+        Scenario::TwoControlPlanes,
+        Scenario::TwoControlPlanesAccepted,
+        Scenario::DeadNode,
+        Scenario::KubeadmFailsOnce,
+        Scenario::KubeadmFails,
     ];
 
     pub fn name(self) -> &'static str {
@@ -53,6 +73,11 @@ impl Scenario {
             Self::SingleNode => "single-node",
             Self::StuckPdb => "stuck-pdb",
             Self::Crowded => "crowded",
+            Self::TwoControlPlanes => "two-control-planes",
+            Self::TwoControlPlanesAccepted => "two-control-planes-accepted",
+            Self::DeadNode => "dead-node",
+            Self::KubeadmFailsOnce => "kubeadm-fails-once",
+            Self::KubeadmFails => "kubeadm-fails",
         }
     }
 
@@ -62,7 +87,29 @@ impl Scenario {
             Self::SingleNode => "one machine that is control plane and worker at once",
             Self::StuckPdb => "the default cluster, and a budget that never allows a disruption",
             Self::Crowded => "the default cluster with so little room that a drained worker's pods find no place",
+            Self::TwoControlPlanes => {
+                "two control planes: etcd loses its quorum whichever goes, and the upgrade is refused"
+            }
+            Self::TwoControlPlanesAccepted => "the same, and a person accepts the moments without an API server",
+            Self::DeadNode => "worker-2 has lost its power: it is said before anything begins",
+            Self::KubeadmFailsOnce => "kubeadm fails once on worker-2, and is tried again",
+            Self::KubeadmFails => {
+                "kubeadm always fails on worker-2: it is put back and set aside, and the others go on"
+            }
         }
+    }
+
+    /// What is wrong with its machines.
+    pub fn trouble(self) -> Trouble {
+        let second = || "worker-2".to_owned();
+        let mut trouble = Trouble::default();
+        match self {
+            Self::KubeadmFailsOnce => trouble.kubeadm_failures = [(second(), 1)].into(),
+            Self::KubeadmFails => trouble.kubeadm_failures = [(second(), u32::MAX)].into(),
+            Self::DeadNode => trouble.without_power = [second()].into(),
+            _ => {}
+        }
+        trouble
     }
 
     pub fn by_name(name: &str) -> Option<Self> {
@@ -77,7 +124,11 @@ impl Scenario {
                 workers: 0,
                 ..Shape::default()
             },
-            Self::Default | Self::StuckPdb | Self::Crowded => Shape::default(),
+            Self::TwoControlPlanes | Self::TwoControlPlanesAccepted => Shape {
+                control_planes: 2,
+                ..Shape::default()
+            },
+            _ => Shape::default(),
         }
     }
 
@@ -96,9 +147,9 @@ impl Scenario {
         let homes = machines.iter().filter(|machine| machine.schedulable).count();
         objects.extend(workloads::shop(homes));
         match self {
-            Self::Default | Self::SingleNode => {}
             Self::StuckPdb => objects.extend(workloads::stuck()),
             Self::Crowded => objects.extend(workloads::crowd(shape.workers)),
+            _ => {}
         }
         Cluster { machines, objects }
     }
@@ -141,7 +192,6 @@ pub fn creation(object: &Value) -> Option<Request> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeSet;
 
     #[test]
     fn every_object_of_every_scenario_can_be_made_once() {
