@@ -256,7 +256,8 @@ pub fn succeeded(turn: &mut Turn<'_>) {
         return late(turn);
     }
     if !swept(turn) {
-        return owed(turn);
+        owed(turn);
+        return settle(turn);
     }
     if tidy(turn) {
         let report = report::of(turn);
@@ -277,6 +278,21 @@ fn owed(turn: &mut Turn<'_>) {
         if turn.node_state(node.name.as_str()) == Some(State::Succeeded) {
             nodes::answer(turn, node, Hook::PostDrain);
         }
+    }
+}
+
+/// Of the last node the taints and its virtual machines: another write to it in the same turn lets theirs be refused, and images take minutes to
+/// be removed.
+fn settle(turn: &mut Turn<'_>) {
+    let nodes: Vec<Arc<Node>> = turn.view.nodes.values().cloned().collect();
+    for node in nodes {
+        if turn.node_state(node.name.as_str()) != Some(State::Succeeded) {
+            continue;
+        }
+        if let Some(action) = untainted(&node, has_emptied(turn, &node)) {
+            turn.first(action);
+        }
+        start_vms(turn, &node.name);
     }
 }
 

@@ -58,6 +58,29 @@ fn nodes_say_that_they_are_not_done_before_rancher_is_asked_and_until_they_are()
     assert_eq!((times(&world, "taint-pending"), times(&world, "untaint")), (3, 3));
 }
 
+/// Another write to the node in the same turn lets that of the taints be refused, and nobody looks at nodes any more once all are done.
+#[test]
+fn the_last_node_loses_its_taints_before_images_are_removed() {
+    let mut world = on_its_way(3);
+    for node in NODES {
+        world.rancher_asks(node);
+        world.taint(node);
+        world.finish(node);
+    }
+    world.change_node("node-3", |node| node.taints = vec![ours()]);
+    world.taint("node-3");
+    world.settle();
+    assert!(world.has_job(JobKind::CleanUp, Some("node-3")));
+    assert_eq!(world.label(labels::HARVESTER_UPGRADE_CLEANUP), "Pending");
+    assert!(
+        world.node("node-3").taints.is_empty(),
+        "{:?}",
+        world.node("node-3").taints
+    );
+    world.clean_up();
+    world.assert_nothing_left();
+}
+
 #[test]
 fn where_there_is_no_choice_no_node_is_tainted() {
     let mut world = on_its_way(2);
