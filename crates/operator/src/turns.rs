@@ -549,6 +549,10 @@ async fn carry_out(
                 }
             }
         }
+        // What comes after a write rests on it, pods that are asked to leave too.
+        if refusal.is_some() && !empties {
+            break;
+        }
     }
     Finished {
         subject,

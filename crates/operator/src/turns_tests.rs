@@ -108,3 +108,26 @@ async fn nobody_is_asked_to_leave_a_node_that_was_put_back_or_is_another_machine
         }
     }
 }
+
+#[tokio::test]
+async fn nobody_is_asked_to_leave_once_a_write_before_was_refused() {
+    let client = ApiServer::new(Options::default()).client();
+    let free = pod(&client, "free").await;
+    let node = node(&client, true).await;
+    let another = Target {
+        uid: Uid::from("the one before"),
+        ..node.clone()
+    };
+    let cordon = Action::Cordon {
+        node: another,
+        by: Uid::from("u"),
+    };
+    let (finished, mut answers) = carried_out(client, vec![cordon, evict(&free, &node)]).await;
+    let refusal = finished.refusal.unwrap();
+    assert_eq!(
+        (refusal.action, &*refusal.object.name),
+        ("cordon", "worker-1"),
+        "{refusal}"
+    );
+    assert!(answers.recv().await.is_none(), "what was decided rests on that write");
+}
