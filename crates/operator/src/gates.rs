@@ -27,6 +27,14 @@ const PAGE: u32 = 500;
 /// What all gates of all upgrades under way say.
 pub type GateStates = BTreeMap<(Key, Arc<str>), GateState>;
 
+/// What a look at gates came to.
+#[derive(Debug, Default)]
+pub struct Judgement {
+    pub states: GateStates,
+    /// One of them could not be judged: nothing that happens to its objects tells when it can be.
+    pub unsure: bool,
+}
+
 /// The gates that have to be judged now: those of upgrades that are not over, and of those that were and are to be undone on a
 /// node.
 pub fn wanted(view: &View) -> Vec<(Key, Gate)> {
@@ -55,16 +63,19 @@ pub fn undoing_is_asked_for(view: &View) -> bool {
 }
 
 /// Judges gates, each by a fresh list.
-pub async fn judge(client: &Client, gates: Vec<(Key, Gate)>) -> GateStates {
-    let mut states = GateStates::new();
+pub async fn judge(client: &Client, gates: Vec<(Key, Gate)>) -> Judgement {
+    let mut judgement = Judgement::default();
     for (upgrade, gate) in gates {
-        let state = judge_one(client, &gate).await.unwrap_or_else(|problem| GateState {
-            open: false,
-            message: Arc::from(format!("gate {} cannot be judged: {problem}", gate.name)),
+        let state = judge_one(client, &gate).await.unwrap_or_else(|problem| {
+            judgement.unsure = true;
+            GateState {
+                open: false,
+                message: Arc::from(format!("gate {} cannot be judged: {problem}", gate.name)),
+            }
         });
-        states.insert((upgrade, Arc::from(gate.name.as_str())), state);
+        judgement.states.insert((upgrade, Arc::from(gate.name.as_str())), state);
     }
-    states
+    judgement
 }
 
 async fn judge_one(client: &Client, gate: &Gate) -> Result<GateState, String> {
@@ -205,10 +216,11 @@ mod tests {
             (gate("Wish", None, ready), false, "the cluster has no Wish of v1"),
         ] {
             let key = Key::new("afloat", "up");
-            let states = judge(&client, vec![(key.clone(), gate.clone())]).await;
-            let state = &states[&(key, Arc::from("mine"))];
+            let judgement = judge(&client, vec![(key.clone(), gate.clone())]).await;
+            let state = &judgement.states[&(key, Arc::from("mine"))];
             assert_eq!(state.open, open, "{}: {}", gate.expression, state.message);
             assert!(state.message.contains(says), "{}", state.message);
+            assert_eq!(judgement.unsure, state.message.contains("cannot be judged"));
         }
     }
 

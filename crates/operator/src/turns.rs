@@ -22,8 +22,8 @@ use crate::clients::Clients;
 use crate::clock::Clock;
 use crate::events::EventSink;
 use crate::execute::{Outcome, Refusal, execute, look_before};
-use crate::gates::GateStates;
 use crate::gates::watches::GateErrand;
+use crate::gates::{GateStates, Judgement};
 use crate::hci::{HciErrands, HciOptions, Releases};
 use crate::metrics::Metrics;
 use crate::mind::{Mind, everybody, told};
@@ -185,7 +185,7 @@ impl Loop {
                 Some(answer) = self.answers.1.recv() => self.take_in(answer),
                 Some(finished) = self.under_way.next(), if !self.under_way.is_empty() => self.finish(finished),
                 Some(answers) = self.probing.next() => self.probed(answers),
-                Some(states) = self.gates.judging.next() => self.judged(states),
+                Some(judgement) = self.gates.judging.next() => self.judged(judgement),
                 () = self.gates.watches.changed() => self.gates.heard(self.parts.clock.now()),
                 Some(roll) = self.calling.next() => self.called(roll),
                 Some(found) = self.hci.looking.next() => {
@@ -491,8 +491,8 @@ impl Loop {
         self.hci.fetched(self.keeper.view(), now);
     }
 
-    fn judged(&mut self, states: GateStates) {
-        let states = self.gates.judged(states, self.parts.clock.now());
+    fn judged(&mut self, judgement: Judgement) {
+        let states = self.gates.judged(judgement, self.parts.clock.now());
         let changes = self.keeper.set_gates(states);
         self.tell(changes);
     }

@@ -11,19 +11,22 @@ use afloat_core::view::{Key, View};
 use futures::StreamExt as _;
 use jiff::{SignedDuration, Timestamp};
 use kube::core::{DynamicObject, PartialObjectMeta};
+use kube::discovery::verbs;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::{GateStates, api, find, judge, wanted};
+use super::{GateStates, Judgement, api, find, judge, wanted};
 use crate::snapshot::feed::Soon;
 use crate::turns::Errand;
 
 /// So many watches of gates at most; what is beyond is looked at again and again.
 const MOST: usize = 16;
-/// How often gates are judged whose objects are not watched.
+/// How often gates are judged whose objects are not watched, or that could not be judged.
 const POLLED_EVERY: SignedDuration = SignedDuration::from_secs(10);
+/// How often all others are: a watch whose connection is dead says nothing for minutes.
+const CHECKED_EVERY: SignedDuration = SignedDuration::from_secs(60);
 /// The same, for a kind that the cluster may get later.
 const FOUND_EVERY: Duration = Duration::from_secs(10);
 /// Between two judgements that watches ask for: objects may change all the time.
@@ -116,6 +119,15 @@ async fn watch(client: Client, gate: Gate, tells: Arc<AtomicBool>, sender: mpsc:
             Err(_) => tokio::time::sleep(FOUND_EVERY).await,
         }
     };
+    if !capabilities.supports_operation(verbs::WATCH) {
+        // A kind that another API server computes, say.
+        tracing::warn!(
+            gate = gate.name,
+            kind = gate.kind,
+            "what the gate looks at cannot be watched, it is looked at every 10 seconds instead"
+        );
+        return;
+    }
     let api: Api<PartialObjectMeta<DynamicObject>> = api(&client, &gate, &resource, &capabilities);
     let mut config = watcher::Config::default();
     config.label_selector.clone_from(&gate.label_selector);
@@ -156,13 +168,15 @@ fn is_forbidden(error: &watcher::Error) -> bool {
 /// Judges gates when what they look at has changed.
 #[derive(Default)]
 pub struct GateErrand {
-    pub(crate) judging: Errand<GateStates>,
+    pub(crate) judging: Errand<Judgement>,
     pub watches: Watches,
     wanted: Vec<(Key, Gate)>,
     begun: Option<Timestamp>,
     took: SignedDuration,
     /// Something changed while gates were judged.
     again: bool,
+    /// Others are wanted than those that are judged: a name may stand for another expression by now.
+    outdated: bool,
 }
 
 impl GateErrand {
@@ -173,6 +187,7 @@ impl GateErrand {
             self.watches.follow(client, &wanted);
             self.wanted = wanted;
             self.again = self.judging.under_way.is_some();
+            self.outdated = self.again;
             self.judging.due = Some(now).filter(|_| !self.wanted.is_empty());
         }
         self.wanted.is_empty()
@@ -197,30 +212,33 @@ impl GateErrand {
     }
 
     fn soonest(&self, now: Timestamp) -> Timestamp {
-        let rest = AT_MOST_EVERY.max(self.took.saturating_mul(REST));
+        let rest = self.took.saturating_mul(REST).clamp(AT_MOST_EVERY, POLLED_EVERY);
         let begun = self.begun.and_then(|begun| begun.saturating_add(rest).ok());
         begun.map_or(now, |at| at.max(now))
     }
 
-    /// What counts of a judgement: nothing once nobody wants it any more.
-    pub fn judged(&mut self, states: GateStates, now: Timestamp) -> GateStates {
+    /// What counts of a judgement: nothing once nobody wants it any more, or other gates are wanted.
+    pub fn judged(&mut self, judgement: Judgement, now: Timestamp) -> GateStates {
         self.judging.under_way = None;
         self.took = self
             .begun
             .map_or(SignedDuration::ZERO, |begun| now.duration_since(begun));
+        let every = if judgement.unsure || !self.watches.all_tell() {
+            POLLED_EVERY
+        } else {
+            CHECKED_EVERY
+        };
         self.judging.due = if self.wanted.is_empty() {
             None
         } else if std::mem::take(&mut self.again) {
             Some(self.soonest(now))
-        } else if self.watches.all_tell() {
-            None
         } else {
-            now.saturating_add(POLLED_EVERY).ok()
+            now.saturating_add(every).ok()
         };
-        if self.wanted.is_empty() {
+        if std::mem::take(&mut self.outdated) || self.wanted.is_empty() {
             GateStates::new()
         } else {
-            states
+            judgement.states
         }
     }
 }
@@ -332,14 +350,60 @@ mod tests {
         assert_eq!(errand.judging.due, Some(second(100)));
         errand.begun = Some(second(100));
         errand.judging.due = None;
-        errand.judged(GateStates::new(), second(104));
-        assert_eq!(errand.judging.due, None, "all of its watches tell");
-        errand.heard(second(105));
-        assert_eq!(errand.judging.due, Some(second(140)), "it took four seconds");
+        errand.judged(Judgement::default(), second(101));
+        assert_eq!(errand.judging.due, Some(second(161)), "all of its watches tell");
+        errand.heard(second(102));
+        assert_eq!(errand.judging.due, Some(second(110)), "it took a second");
         errand.heard(second(200));
-        assert_eq!(errand.judging.due, Some(second(140)));
+        assert_eq!(errand.judging.due, Some(second(110)));
+        errand.judged(Judgement::default(), second(130));
+        errand.heard(second(131));
+        assert_eq!(errand.judging.due, Some(second(131)), "thirty seconds are rest enough");
         errand.watches.beyond = true;
-        errand.judged(GateStates::new(), second(204));
+        errand.judged(Judgement::default(), second(204));
         assert_eq!(errand.judging.due, Some(second(214)));
+    }
+
+    #[test]
+    fn rule_12_a_gate_that_could_not_be_judged_is_looked_at_again_though_nothing_changes() {
+        let second = |number: i64| Timestamp::from_second(number).unwrap();
+        let mut errand = GateErrand {
+            wanted: vec![gate("ConfigMap")],
+            begun: Some(second(100)),
+            ..GateErrand::default()
+        };
+        assert!(errand.watches.all_tell());
+        let judgement = Judgement {
+            unsure: true,
+            ..Judgement::default()
+        };
+        errand.judged(judgement, second(101));
+        assert_eq!(errand.judging.due, Some(second(111)));
+    }
+
+    #[tokio::test]
+    async fn what_was_judged_for_gates_that_were_changed_meanwhile_does_not_count() {
+        let client = ApiServer::new(Options::default()).client();
+        let now = Timestamp::from_second(100).unwrap();
+        let mut view = View::default();
+        let mut ask = |expression: &str| {
+            let mut upgrade = afloat_api::ClusterUpgrade::new("up", afloat_api::ClusterUpgradeSpec::default());
+            let (_, gate) = gate("ConfigMap");
+            let expression = expression.to_owned();
+            upgrade.spec.gates = vec![Gate { expression, ..gate }];
+            view.upgrades.insert(Key::new("afloat", "up"), Arc::new(upgrade));
+            view.clone()
+        };
+        let mut errand = GateErrand::default();
+        errand.plan(&client, &ask("true"), now);
+        errand.begin(&client, now);
+        errand.plan(&client, &ask("false"), now);
+        let judgement = judge(&client, errand.wanted.clone()).await;
+        assert_eq!(judgement.states.len(), 1);
+        assert!(errand.judged(judgement, now).is_empty(), "that was another expression");
+        assert!(errand.judging.due.is_some());
+        errand.begin(&client, errand.judging.due.unwrap());
+        let judgement = judge(&client, errand.wanted.clone()).await;
+        assert_eq!(errand.judged(judgement, now).len(), 1);
     }
 }
