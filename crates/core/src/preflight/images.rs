@@ -68,9 +68,34 @@ impl Look<'_> {
             let object = self.itself();
             let remedy = Some("name the bundle that brings the image: spec.bundle, or --bundle IMAGE");
             self.say(Severity::Error, Reason::InvalidSpec, object, &message, remedy);
+        } else {
+            self.not_for_all(part);
         }
         if part == TaggedPart::Etcd {
             self.etcd_goes_up(tag);
+        }
+    }
+
+    /// A control plane that is at the target already, as after an upgrade that failed half-way, is not touched again and keeps the image it has.
+    fn not_for_all(&mut self, part: TaggedPart) {
+        let (to, field) = (self.settings.to.clone(), part.field());
+        let nodes = self.view.control_plane_nodes();
+        let kept = nodes.filter(|node| !node.deleting && !self.is_taken(node));
+        for node in kept.cloned().collect::<Vec<_>>() {
+            let message = format!(
+                "is at {to} already and would keep its {}: spec.{field} would be true of some only",
+                part.word()
+            );
+            let remedy = format!(
+                "upgrade without spec.{field} first, and then with it and with the bundle that brings it: spec.bundle"
+            );
+            self.say(
+                Severity::Error,
+                Reason::InvalidSpec,
+                crate::gates::node_ref(&node),
+                &message,
+                Some(&remedy),
+            );
         }
     }
 

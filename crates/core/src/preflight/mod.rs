@@ -117,12 +117,18 @@ impl Look<'_> {
 
     /// Whether a node will be disrupted. Without a way all of them count, so that nothing is left to be found later.
     fn is_taken(&self, node: &Node) -> bool {
-        let bundle = self.settings.bundle_image.is_some();
+        let bundle = self.settings.bundle_image.is_some() && self.is_at_target();
         !node.deleting
             && self.stages.as_ref().is_none_or(|stages| {
                 let mut stages = stages.iter();
                 stages.any(|stage| plan::needs(self.view, node, stage, bundle && stage.version == self.settings.to))
             })
+    }
+
+    /// Whether every API server is at the target's version: what is brought then is a bundle of that version (P46).
+    fn is_at_target(&self) -> bool {
+        let mut nodes = self.view.control_plane_nodes();
+        nodes.all(|node| plan::api_server_version(self.view, node) == Some(&self.settings.to))
     }
 
     /// The upgrade itself.

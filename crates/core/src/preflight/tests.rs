@@ -290,6 +290,20 @@ fn p46_tags_of_images_are_looked_at_before_anything_is_changed() {
             assert!(found.starts_with(expected), "{found} instead of {expected}");
         }
     }
+    let mut half_way = healthy();
+    half_way.upgrade("cp-1", "v1.36.3");
+    let mut asked = named("v1.36.3", Some("3.6.8-0"), None);
+    asked.bundle_image = Some("mirror/afloat:v1.36.3-2".into());
+    for asked in [named("v1.36.3", Some("3.6.8-0"), None), asked] {
+        let found = told_with(&half_way, &asked);
+        assert_eq!(
+            found,
+            [
+                "error node/cp-1:InvalidSpec is at v1.36.3 already and would keep its etcd: spec.etcdVersion would be true of some only; \
+                 help: upgrade without spec.etcdVersion first, and then with it and with the bundle that brings it: spec.bundle"
+            ]
+        );
+    }
     let pinned = "dns:\n  imageTag: v1.12.0\netcd:\n  local:\n    dataDir: /var/lib/etcd\n";
     let mut cluster = healthy();
     cluster.view.kubeadm_config = Some(pinned.into());
