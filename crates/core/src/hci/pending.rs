@@ -11,7 +11,7 @@ use afloat_api::names;
 use super::action::HciAction;
 use super::turn::{Tri, Turn};
 use super::vms;
-use crate::view::{Node, Revision, Taint, TaintEffect, UNTIL_SEEN, View};
+use crate::view::{Node, Revision, Taint, TaintEffect, View};
 
 /// From so many hosts on whoever leaves one of them has a choice.
 const HOSTS: usize = 3;
@@ -63,18 +63,21 @@ fn as_of(turn: &Turn<'_>) -> Option<Revision> {
     turn.annotation(PENDING_AS_OF)?.parse().ok().map(Revision)
 }
 
-/// Whether nodes were seen since the last of them was told: before that, a taint that is missing may only not have been read yet. Looks again where
-/// they were not.
+/// Whether nodes were seen since the last of them was told: before that, a taint that is missing may only not have been read yet. Asks for them
+/// where they were not.
 pub fn all_seen(turn: &mut Turn<'_>) -> bool {
     let served = turn.condition(Is::SystemServicesUpgraded) == Some(Tri::True);
-    let telling = served && turn.condition(Is::NodesUpgraded).is_none() && turn.status().single_node.is_empty();
+    let choice = vms::hosts(turn.view).count() >= HOSTS;
+    let telling = choice && served && turn.condition(Is::NodesUpgraded).is_none();
     // Whoever was about to tell them has not said so yet.
     let as_of = as_of(turn).or_else(|| telling.then_some(turn.target.revision));
-    let seen = as_of.is_none_or(|as_of| turn.view.nodes_as_of >= as_of);
-    if !seen {
-        turn.look_at(turn.now + UNTIL_SEEN);
+    match as_of.filter(|as_of| turn.view.nodes_as_of < *as_of) {
+        Some(as_of) => {
+            turn.see_nodes_since(as_of);
+            false
+        }
+        None => true,
     }
-    seen
 }
 
 /// Nodes that still say it for an upgrade that is over: what was on its way when it ended comes late.

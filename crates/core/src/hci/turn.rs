@@ -16,7 +16,7 @@ use super::times::Times;
 use super::view::{Job, Seen};
 use crate::action::{Action, Decision, Event, EventObject};
 use crate::objects::target_of;
-use crate::view::{Key, NodeName, Target, View};
+use crate::view::{Key, NodeName, Revision, Target, UNTIL_SEEN, View};
 
 /// `True`, `False` or `Unknown`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -52,6 +52,7 @@ pub struct Turn<'a> {
     then: Vec<HciAction>,
     events: Vec<Event>,
     again: Option<Timestamp>,
+    nodes_since: Option<Revision>,
     pub times: Times,
 }
 
@@ -71,6 +72,7 @@ impl<'a> Turn<'a> {
             then: Vec::new(),
             events: Vec::new(),
             again: None,
+            nodes_since: None,
         }
     }
 
@@ -95,7 +97,7 @@ impl<'a> Turn<'a> {
                 .collect(),
             events: self.events,
             again: self.again,
-            nodes_since: None,
+            nodes_since: self.nodes_since,
         }
     }
 
@@ -128,6 +130,12 @@ impl<'a> Turn<'a> {
     /// Looks again at a moment even if nothing changes.
     pub fn look_at(&mut self, moment: Timestamp) {
         self.again = Some(self.again.map_or(moment, |again| again.min(moment)));
+    }
+
+    /// Looks again once nodes are seen as of `since`: nothing that happens may ever tell.
+    pub fn see_nodes_since(&mut self, since: Revision) {
+        self.look_at(self.now + UNTIL_SEEN);
+        self.nodes_since = self.nodes_since.max(Some(since));
     }
 
     pub fn status(&self) -> &UpgradeStatus {

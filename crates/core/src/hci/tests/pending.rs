@@ -194,12 +194,26 @@ fn rule_7_an_upgrade_does_not_end_on_a_view_of_nodes_from_before_they_were_told(
         ended |= world.deleted();
     }
     assert!(!ended, "it waits until nodes were seen");
-    assert!(world.decide().again.is_some(), "and looks again");
+    let waits = world.decide();
+    assert!(waits.again.is_some(), "and looks again");
+    assert!(waits.nodes_since.is_some(), "nothing that happens may ever tell");
     world.view.nodes.insert(there.name.clone(), there);
     world.view.nodes_as_of = as_of;
     world.settle();
     assert!(world.deleted());
     world.assert_nothing_left();
+}
+
+/// Nobody was told there, and nobody would have been.
+#[test]
+fn an_upgrade_of_two_hosts_does_not_wait_for_news_of_nodes_to_end() {
+    let mut world = World::new(2);
+    world.start_with(&[(HARVESTER_PAUSE_MAP, r#"{"node-1":"pause"}"#)]);
+    world.reach_nodes();
+    world.view.nodes_as_of = Revision(1);
+    world.delete();
+    world.settle();
+    assert!(world.deleted(), "{:?}", world.decide());
 }
 
 #[test]
