@@ -240,7 +240,7 @@ impl<'a> Turn<'a> {
         stage.kind == StageKind::Workers || minors.is_none_or(|minors| minors <= 1)
     }
 
-    fn image(&self) -> Option<Arc<str>> {
+    pub(super) fn image(&self) -> Option<Arc<str>> {
         let version: KubernetesVersion = self.group().version().parse().ok()?;
         // A bundle that a person names is the target's: a hop on the way has its own.
         match &self.settings.bundle_image {
@@ -403,7 +403,7 @@ impl<'a> Turn<'a> {
             slots: ledger,
             conditions,
         };
-        let nobody_is_to_go = over || failed > 0 || self.deleting();
+        let nobody_is_to_go = over || failed > 0 || self.deleting() || self.is_stuck();
         self.give_back(&status, nobody_is_to_go);
         if status != before {
             self.write_status(status);

@@ -52,10 +52,10 @@ impl Turn<'_> {
     }
 }
 
-/// Why a group that stands alone lets nobody go: another ledger counts now.
-pub(super) fn taken_by_another(view: &View, group: Group<'_>) -> Option<Closed> {
+/// Why whoever stands alone, a group or the upgrade of a control plane, does not begin: another one has the cluster now.
+pub(crate) fn taken_by_another(view: &View, uid: &str) -> Option<Closed> {
     match &view.lock {
-        Some(lock) if lock.holder.as_str() == group.uid() => None,
+        Some(lock) if lock.holder.as_str() == uid => None,
         Some(lock) => Some(taken(view, lock)),
         None => harvesters_upgrade(view),
     }

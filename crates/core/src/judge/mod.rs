@@ -11,6 +11,7 @@ mod report;
 mod roster;
 mod slots;
 mod stages;
+mod start;
 #[cfg(test)]
 mod tests;
 mod undoing;

@@ -15,9 +15,15 @@ use afloat_core::view::{Key, NodeName, PodBudget, Revision};
 
 use super::Setup;
 use super::setup::budget_key;
+use crate::build::version;
 use crate::store::{BudgetSpec, Kind as _, KindName, Writer};
 
 impl Setup<'_> {
+    /// Nobody has published the bundle of a version.
+    pub fn withdraw(&mut self, text: &str) {
+        self.world.images.remove(&version(text));
+    }
+
     fn machines(&self, control_planes: bool) -> Vec<ObjectRef> {
         let nodes = self.world.store.nodes.values();
         nodes

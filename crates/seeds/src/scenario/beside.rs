@@ -43,6 +43,48 @@ pub(super) static BESIDE: &[Scenario] = &[
         },
     ),
     scenario(
+        "alone-no-image",
+        "the same without an upgrader image: it says so, and takes nothing that others would wait for",
+        "BundleUnavailable",
+        0,
+        |setup| {
+            usual(setup);
+            setup.withdraw(TO);
+            setup.control_plane_alone(TO);
+        },
+    ),
+    scenario(
+        "alone-two-minors",
+        "the same two minor versions up: the one between comes first",
+        "VersionSkew",
+        0,
+        |setup| {
+            usual(setup);
+            setup.control_plane_alone("v1.37.2");
+        },
+    ),
+    scenario(
+        "alone-after-upgrade",
+        "the same, and a ClusterUpgrade brings the version between, which it does not keep waiting",
+        SUCCEEDED,
+        MINUTE,
+        |setup| {
+            usual(setup);
+            setup.control_plane_alone("v1.37.2");
+            setup.upgrade_named("up", TO, 20 * SECOND, |_| {});
+        },
+    ),
+    scenario(
+        "alone-downgrade",
+        "a ControlPlaneKubeadmUpgrade of its own to a version before: it says so, and takes nothing",
+        "Downgrade",
+        0,
+        |setup| {
+            usual(setup);
+            setup.control_plane_alone("v1.34.4");
+        },
+    ),
+    scenario(
         "alone-workers",
         "a WorkersKubeadmUpgrade of its own",
         SUCCEEDED,

@@ -9,7 +9,7 @@ use crate::explain::explain;
 use crate::view::Lock;
 
 /// The first group of control planes of an upgrade, without the upgrade above it, in a cluster of its own.
-fn control_planes_alone(planes: usize) -> (Table, Key) {
+pub(super) fn control_planes_alone(planes: usize) -> (Table, Key) {
     let (mut table, _) = table(planes, 0, spec());
     table.stage_all();
     let mut group = table.view().control_planes.values().next().unwrap().as_ref().clone();
@@ -26,7 +26,7 @@ fn ledger(table: &Table, group: &Key) -> Vec<String> {
     status.slots.into_iter().map(|slot| slot.node).collect()
 }
 
-fn says(table: &Table, group: &Key) -> String {
+pub(super) fn says(table: &Table, group: &Key) -> String {
     let status = table.view().control_planes[group].status.clone().unwrap();
     let progressing = status.conditions.into_iter().find(|one| one.type_ == "Progressing");
     progressing.unwrap().message
@@ -186,7 +186,7 @@ fn p21_where_the_first_control_plane_has_left_another_goes_first() {
 }
 
 /// The first group of workers of an upgrade, without the upgrade above it, in a cluster whose control plane is there already.
-fn workers_alone(workers: usize) -> (Table, Key) {
+pub(super) fn workers_alone(workers: usize) -> (Table, Key) {
     let (mut table, _) = table(1, workers, spec());
     table.stage_all();
     let mut group = table.view().workers.values().next().unwrap().as_ref().clone();
