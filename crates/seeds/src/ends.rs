@@ -260,6 +260,10 @@ fn node_unexplained(upgrade: &NodeKubeadmUpgrade) -> Option<String> {
         return Some(format!("it was deleted and is still there, in {state}"));
     }
     match state {
+        // Nobody else says what it waits for.
+        NodeState::Staged | NodeState::Pending if is_unowned(upgrade) && status.waiting_for.is_none() => {
+            Some(format!("it stays in {state} and does not say what it waits for"))
+        }
         NodeState::Succeeded | NodeState::RolledBack | NodeState::Staged | NodeState::Paused | NodeState::Pending => {
             None
         }

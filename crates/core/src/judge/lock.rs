@@ -73,8 +73,14 @@ fn taken(view: &View, lock: &Lock) -> Closed {
     let group = groups
         .filter(|group| group.uid() == holder)
         .map(|group| (group.word(), group.meta()));
+    let planes = view
+        .control_plane_nodes()
+        .flat_map(|node| view.node_upgrades_of(node.name.as_str()));
+    let node = planes
+        .map(|(_, upgrade)| ("NodeKubeadmUpgrade", &upgrade.metadata))
+        .filter(|(_, meta)| meta.uid.as_deref() == Some(holder));
     let namespace = &view.home;
-    let (message, kind, name) = match upgrade.chain(group).next() {
+    let (message, kind, name) = match upgrade.chain(group).chain(node).next() {
         Some((kind @ "ClusterUpgrade", meta)) => {
             let name = meta.name.clone().unwrap_or_default();
             let message = format!("clusterupgrade/{name} is under way; it ends by itself, or: afloat abort {name}");

@@ -34,7 +34,9 @@ use crate::version::KubernetesVersion;
 use crate::view::{Key, Node, NodeName, Revision, Target, UNTIL_SEEN, Uid, View};
 use crate::window::{self, WindowState};
 
+pub(crate) use alone::wounded;
 pub(crate) use group::stages_by_turns;
+pub(crate) use lock::taken_by_another;
 pub use report::first_wait;
 use roster::Roster;
 use slots::Granting;

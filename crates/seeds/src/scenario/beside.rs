@@ -7,7 +7,7 @@ use super::words::{SUCCEEDED, scenario, usual};
 use crate::store::KindName;
 use crate::time::{MINUTE, SECOND};
 use crate::world::Act;
-use afloat_api::NodeState;
+use afloat_api::{NodeRole, NodeState};
 
 /// More than three, so that one may leave.
 fn five_control_planes_alone(setup: &mut super::Setup<'_>) {
@@ -98,8 +98,32 @@ pub(super) static BESIDE: &[Scenario] = &[
     scenario("alone-node", "a NodeKubeadmUpgrade of its own", SUCCEEDED, 0, |setup| {
         setup.cluster_of((3, TO), (3, FROM));
         setup.workloads();
-        setup.node_alone("w-2", TO);
+        setup.node_alone("w-2", NodeRole::Worker, TO);
     }),
+    scenario(
+        "alone-two-nodes",
+        "two control planes get a bundle of their version by a NodeKubeadmUpgrade of their own each: one after the other",
+        SUCCEEDED,
+        0,
+        |setup| {
+            setup.cluster(3, 2, TO);
+            setup.workloads();
+            for name in ["cp-1", "cp-3"] {
+                setup.node_alone(name, NodeRole::ControlPlane, TO);
+            }
+        },
+    ),
+    scenario(
+        "alone-node-beside-upgrade",
+        "a ClusterUpgrade is made while a control plane has a NodeKubeadmUpgrade of its own: one after the other",
+        SUCCEEDED,
+        0,
+        |setup| {
+            usual(setup);
+            setup.node_alone("cp-1", NodeRole::FirstControlPlane, TO);
+            setup.upgrade(TO, |_| {});
+        },
+    ),
     scenario(
         "alone-both",
         "a control plane and workers in groups of their own at once: the workers wait for the API servers",
