@@ -366,3 +366,39 @@ fn a_group_alone_that_is_done_gives_back_a_lock_that_comes_late() {
     table.settle();
     assert_eq!(table.view().lock, None);
 }
+
+/// Looked at once more from the action alone, as for an upgrade of the whole cluster.
+#[test]
+fn what_a_group_alone_must_not_do_does_not_leave_the_core() {
+    let broken = |table: &Table, action: &Action| {
+        let checked = crate::invariants::check(table.view(), action, table.now);
+        checked.err().map(|violation| violation.rule)
+    };
+    let (mut table, group) = workers_alone(3);
+    table.stage_all();
+    let goes = |table: &Table, node: &str| Action::SetDesired {
+        target: crate::objects::target_of(&table.node_upgrade(node).metadata),
+        desired: DesiredNodeState::Upgraded,
+        attempt: 1,
+        because: None,
+    };
+    assert_eq!(slots_of_workers(&table, &group), ["worker-1"]);
+    assert_eq!(broken(&table, &goes(&table, "worker-1")), None);
+    assert_eq!(broken(&table, &goes(&table, "worker-2")), Some(1), "it has no slot");
+
+    let of_group = Arc::clone(&table.view().workers[&group]);
+    let mut status = of_group.status.clone().unwrap();
+    let second = table.node_upgrade("worker-2");
+    status.slots.push(crate::objects::Standing::of(&second).slot(table.now));
+    let grants = Action::WriteWorkersStatus {
+        target: crate::objects::target_of(&of_group.metadata),
+        status: Box::new(status),
+    };
+    assert_eq!(broken(&table, &grants), Some(1), "one of them may be away");
+    let wider = Arc::make_mut(table.cluster.view.workers.get_mut(&group).unwrap());
+    wider.spec.max_concurrent = Some(2);
+    assert_eq!(broken(&table, &grants), None);
+    let held = Arc::make_mut(table.cluster.view.workers.get_mut(&group).unwrap());
+    held.spec.paused = Some(true);
+    assert_eq!(broken(&table, &grants), Some(6));
+}
