@@ -130,8 +130,8 @@ pub enum Action {
     },
     /// Asks the eviction API. A refusal by a budget (429) is an answer, not an error: the turn goes on.
     ///
-    /// Whoever lets a pod go looks at its node as it is at that moment, and refuses where it is another machine or not cordoned: a
-    /// replica whose watches are silent would empty a node that was put back long ago.
+    /// Whoever lets a pod go looks at its node as it is at that moment, and refuses where it is another machine, not cordoned, or not by the
+    /// one who was seen to have done so: a replica whose watches are silent would empty a node that was put back long ago.
     Evict {
         pod: Target,
         grace_seconds: Option<i64>,
@@ -148,11 +148,13 @@ pub enum Action {
     Hci(Box<HciAction>),
 }
 
-/// The machine that was decided on: its name may be another's by now.
+/// The machine that was decided on: its name may be another's by now, and its cordon too.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Place {
     pub node: NodeName,
     pub uid: Uid,
+    /// Whose cordon it was, where an upgrade has signed it.
+    pub cordoned_by: Option<Uid>,
 }
 
 impl Action {

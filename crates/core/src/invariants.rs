@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use afloat_api::clusterupgrade::Slot;
 use afloat_api::kubeadm::DesiredNodeState;
-use afloat_api::{ClusterUpgradeStatus, NodeKubeadmUpgrade, NodeRole, Reason};
+use afloat_api::{ClusterUpgradeStatus, GroupUpgradeStatus, NodeKubeadmUpgrade, NodeRole, Reason};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::action::{Action, Decision, Event, EventObject, Task, TaskPod};
 use crate::hci::{self, action::HciAction};
+use crate::judge::{self, Group};
 use crate::objects::Standing;
 use crate::plan;
 use crate::settings::{self, Settings};
@@ -81,8 +82,13 @@ fn broken(rule: u8, what: String) -> Result<(), Violation> {
 pub fn check(view: &View, action: &Action, now: Timestamp) -> Result<(), Violation> {
     match action {
         Action::WriteUpgradeStatus { target, status } => ledger(view, target, status),
-        Action::WriteControlPlaneStatus { status, .. } if status.slots.len() > 1 => {
-            broken(2, "two control planes at once".to_owned())
+        Action::WriteControlPlaneStatus { target, status } => {
+            let group = judge::control_plane(view, &target.key);
+            group.map_or(Ok(()), |group| ledger_alone(view, group, status))
+        }
+        Action::WriteWorkersStatus { target, status } => {
+            let group = judge::workers(view, &target.key);
+            group.map_or(Ok(()), |group| ledger_alone(view, group, status))
         }
         Action::SetDesired { target, desired, .. } if *desired == DesiredNodeState::Upgraded => go(view, target),
         Action::CreateNodeUpgrade(upgrade) => versions(view, upgrade),
@@ -106,24 +112,11 @@ fn ledger(view: &View, target: &Target, status: &ClusterUpgradeStatus) -> Result
         .as_ref()
         .map(|status| status.slots.as_slice())
         .unwrap_or_default();
-    let same = |one: &Slot, other: &Slot| {
-        (&one.node, one.attempt, &one.version) == (&other.node, other.attempt, &other.version)
-    };
-    let fresh: Vec<&Slot> = status
-        .slots
-        .iter()
-        .filter(|slot| !held.iter().any(|old| same(old, slot)))
-        .collect();
+    let fresh = granted(held, &status.slots);
     if fresh.is_empty() {
         return Ok(());
     }
-    let planes = status.slots.iter().filter(|slot| slot.role != NodeRole::Worker).count();
-    if planes > 1 {
-        return broken(2, "two control planes at once".to_owned());
-    }
-    if planes == 1 && status.slots.len() > 1 {
-        return broken(4, "a control plane and a worker at once".to_owned());
-    }
+    one_plane_by_itself(&status.slots)?;
     let Ok(settings) = Settings::read(&upgrade.spec) else {
         return Ok(());
     };
@@ -131,6 +124,46 @@ fn ledger(view: &View, target: &Target, status: &ClusterUpgradeStatus) -> Result
         return broken(6, format!("{} would start while paused or aborted", fresh[0].node));
     }
     budget(view, &settings, &status.slots, &fresh)
+}
+
+/// The same of a group that keeps its own.
+fn ledger_alone(view: &View, group: Group<'_>, status: &GroupUpgradeStatus) -> Result<(), Violation> {
+    let held = group.status().map(|status| status.slots.as_slice()).unwrap_or_default();
+    let fresh = granted(held, &status.slots);
+    let Some(first) = fresh.first() else {
+        return Ok(());
+    };
+    one_plane_by_itself(&status.slots)?;
+    if group.paused() || group.meta().deletion_timestamp.is_some() {
+        return broken(
+            6,
+            format!("{} would start while its group is held or deleted", first.node),
+        );
+    }
+    match judge::settings_alone(group) {
+        Ok(settings) => budget(view, &settings, &status.slots, &fresh),
+        Err(_) => Ok(()),
+    }
+}
+
+/// Slots that were not held before.
+fn granted<'a>(held: &[Slot], slots: &'a [Slot]) -> Vec<&'a Slot> {
+    let same = |one: &Slot, other: &Slot| {
+        (&one.node, one.attempt, &one.version) == (&other.node, other.attempt, &other.version)
+    };
+    let fresh = slots.iter().filter(|slot| !held.iter().any(|old| same(old, slot)));
+    fresh.collect()
+}
+
+fn one_plane_by_itself(slots: &[Slot]) -> Result<(), Violation> {
+    let planes = slots.iter().filter(|slot| slot.role != NodeRole::Worker).count();
+    if planes > 1 {
+        return broken(2, "two control planes at once".to_owned());
+    }
+    if planes == 1 && slots.len() > 1 {
+        return broken(4, "a control plane and a worker at once".to_owned());
+    }
+    Ok(())
 }
 
 fn budget(view: &View, settings: &Settings, slots: &[Slot], fresh: &[&Slot]) -> Result<(), Violation> {
@@ -165,14 +198,13 @@ fn go(view: &View, target: &Target) -> Result<(), Violation> {
     if settings.aborted {
         return broken(6, format!("{} would start after an abort", node_upgrade.spec.node.name));
     }
-    let Some(upgrade) = settings.upgrade.as_ref().and_then(|key| view.upgrades.get(key)) else {
-        return Ok(());
+    let upgrade = settings.upgrade.as_ref().and_then(|key| view.upgrades.get(key));
+    let slots = match (upgrade, keeps_ledger_above(view, node_upgrade)) {
+        (Some(upgrade), _) => upgrade.status.as_ref().map(|status| status.slots.as_slice()),
+        (None, Some(group)) => group.status().map(|status| status.slots.as_slice()),
+        (None, None) => return Ok(()),
     };
-    let slots = upgrade
-        .status
-        .as_ref()
-        .map(|status| status.slots.as_slice())
-        .unwrap_or_default();
+    let slots = slots.unwrap_or_default();
     let standing = Standing::of(node_upgrade);
     let holds = slots.iter().any(|slot| standing.holds(slot));
     if holds {
@@ -180,6 +212,20 @@ fn go(view: &View, target: &Target) -> Result<(), Violation> {
     } else {
         broken(1, format!("{} would go without a slot", node_upgrade.spec.node.name))
     }
+}
+
+/// The group of a node's upgrade, where no ClusterUpgrade stands above that.
+fn keeps_ledger_above<'a>(view: &'a View, upgrade: &NodeKubeadmUpgrade) -> Option<Group<'a>> {
+    let meta = &upgrade.metadata;
+    let owner = settings::controller(meta.owner_references.as_deref())?;
+    let key = Key::new(meta.namespace.as_deref().unwrap_or_default(), &owner.name);
+    let group = match owner.kind.as_str() {
+        "ControlPlaneKubeadmUpgrade" => judge::control_plane(view, &key)?,
+        "WorkersKubeadmUpgrade" => judge::workers(view, &key)?,
+        _ => return None,
+    };
+    let alone = settings::controller(group.meta().owner_references.as_deref()).is_none();
+    (alone && group.uid() == owner.uid).then_some(group)
 }
 
 /// Rule 3: no downgrade, no kubelet newer than the oldest API server once the control plane is done with this version.

@@ -49,6 +49,7 @@ pub fn affected(view: &View, changed: &Changed) -> BTreeSet<Subject> {
     match changed {
         Changed::Node(node) => {
             nodes_at_work(view, node, &mut subjects);
+            who_looks_at_planes(view, node, &mut subjects);
             judges(view, |_| true, &mut subjects);
             who_hears_a_wish(view, node, &mut subjects);
             hci_upgrades(view, &mut subjects);
@@ -59,12 +60,14 @@ pub fn affected(view: &View, changed: &Changed) -> BTreeSet<Subject> {
             // Whoever waits for one of Harvester's to end.
             if *kind == HciKind::Upgrade {
                 judges(view, |_| true, &mut subjects);
+                planes_alone(view, &mut subjects);
             }
         }
         Changed::Pod(node) => who_looks_at_pods(view, node.as_ref(), &mut subjects),
         Changed::Budget(_) => who_looks_at_budgets(view, &mut subjects),
         Changed::Surroundings | Changed::Lock => {
             judges(view, |_| true, &mut subjects);
+            planes_alone(view, &mut subjects);
             hci_upgrades(view, &mut subjects);
         }
         Changed::Workload => who_looks_at_workloads(view, &mut subjects),
@@ -120,6 +123,7 @@ fn who_looks_at_health(view: &View, node: &NodeName, subjects: &mut BTreeSet<Sub
     nodes_at_work(view, node, subjects);
     // Of groups only those grant that stand alone.
     judges(view, stands_alone, subjects);
+    who_looks_at_planes(view, node, subjects);
     // But what is not brought to this one may be brought to another.
     for (_, upgrade) in view.node_upgrades_of(node.as_str()) {
         if Standing::of(upgrade).is_brought_things() {
@@ -244,6 +248,22 @@ fn nodes_at_work(view: &View, node: &NodeName, subjects: &mut BTreeSet<Subject>)
     );
 }
 
+/// Whoever waits for the control plane on this node to be well, without a judge that would let it go.
+fn who_looks_at_planes(view: &View, node: &NodeName, subjects: &mut BTreeSet<Subject>) {
+    if view.nodes.get(node).is_none_or(|node| node.control_plane) {
+        planes_alone(view, subjects);
+    }
+}
+
+/// Upgrades of control planes that nobody owns.
+fn planes_alone(view: &View, subjects: &mut BTreeSet<Subject>) {
+    for node in view.control_plane_nodes() {
+        let upgrades = view.node_upgrades_of(node.name.as_str());
+        let alone = upgrades.filter(|(_, upgrade)| stands_alone(&upgrade.metadata));
+        subjects.extend(alone.map(|(key, _)| Subject::Node(key.clone())));
+    }
+}
+
 /// The groups of a node that a person wishes something of, also those that are done: a wish that comes too late is taken back, or the next
 /// upgrade would hear it.
 fn who_hears_a_wish(view: &View, node: &NodeName, subjects: &mut BTreeSet<Subject>) {
@@ -260,6 +280,7 @@ fn who_looks_at_pods(view: &View, node: Option<&NodeName>, subjects: &mut BTreeS
     use afloat_api::NodeState::{Paused, Pending, RolledBack, Staged, Succeeded};
     held_by_pods(view, subjects);
     let Some(node) = node else { return };
+    who_looks_at_planes(view, node, subjects);
     hci_draining(view, Some(node), subjects);
     let tasks = view.tasks_on(node.as_str()).next().is_some();
     for (key, upgrade) in view.node_upgrades_of(node.as_str()) {

@@ -39,15 +39,21 @@ async fn node(client: &kube::Client, cordoned: bool) -> Target {
     target_of(&nodes.create(&PostParams::default(), &node).await.unwrap().metadata)
 }
 
-fn evict(pod: &Target, node: &Target) -> Action {
+/// From a node that was seen cordoned, and by which upgrade.
+fn evict_from(node: &Target, cordoned_by: Option<&str>, pod: &Target) -> Action {
     Action::Evict {
         pod: pod.clone(),
         grace_seconds: None,
         from: Place {
             node: NodeName::from(&*node.key.name),
             uid: node.uid.clone(),
+            cordoned_by: cordoned_by.map(Uid::from),
         },
     }
+}
+
+fn evict(pod: &Target, node: &Target) -> Action {
+    evict_from(node, None, pod)
 }
 
 async fn carried_out(client: kube::Client, actions: Vec<Action>) -> (Finished, mpsc::UnboundedReceiver<Outcome>) {
@@ -84,20 +90,21 @@ async fn a_pod_that_cannot_be_evicted_keeps_none_after_it_but_ends_the_turn() {
 }
 
 #[tokio::test]
-async fn nobody_is_asked_to_leave_a_node_that_was_put_back_or_is_another_machine() {
+async fn nobody_is_asked_to_leave_a_node_that_was_put_back_is_another_machine_or_is_cordoned_by_a_person() {
     let decided_on = |node: &Target| Target {
         uid: Uid::from("the one before"),
         ..node.clone()
     };
-    for (cordoned, another, why) in [
-        (false, false, "worker-1 is not cordoned any more"),
-        (true, true, "worker-1 is another machine by now"),
+    for (cordoned, another, by, why) in [
+        (false, false, None, "worker-1 is not cordoned any more"),
+        (true, true, None, "worker-1 is another machine by now"),
+        (true, false, Some("u"), "worker-1 is cordoned by somebody else by now"),
     ] {
         let client = ApiServer::new(Options::default()).client();
         let there = node(&client, cordoned).await;
         let pods = [pod(&client, "one").await, pod(&client, "two").await];
         let meant = if another { decided_on(&there) } else { there };
-        let actions = pods.iter().map(|pod| evict(pod, &meant)).collect();
+        let actions = pods.iter().map(|pod| evict_from(&meant, by, pod)).collect();
         let (finished, mut answers) = carried_out(client.clone(), actions).await;
         let refusal = finished.refusal.unwrap().to_string();
         assert!(refusal.contains(why), "{refusal}");

@@ -125,6 +125,12 @@ pub fn words(world: &World) -> Vec<String> {
         }
     }
     if words.is_empty() {
+        // It has made nothing, and says why.
+        let conditions = groups_alone(&world.store).flat_map(|group| group.status.conditions);
+        let progressing = conditions.filter(|condition| condition.type_ == ConditionType::Progressing.to_string());
+        words.extend(progressing.map(|condition| condition.reason));
+    }
+    if words.is_empty() {
         words.push("nothing".to_owned());
     }
     words
@@ -243,6 +249,10 @@ fn joined_before_end(world: &World, upgrade: &ClusterUpgrade, machine: &super::m
     }
 }
 
+fn is_unowned(upgrade: &NodeKubeadmUpgrade) -> bool {
+    upgrade.metadata.owner_references.as_ref().is_none_or(Vec::is_empty)
+}
+
 fn node_unexplained(upgrade: &NodeKubeadmUpgrade) -> Option<String> {
     let status = upgrade.status.as_ref()?;
     let state = status.state.unwrap_or_default();
@@ -250,6 +260,10 @@ fn node_unexplained(upgrade: &NodeKubeadmUpgrade) -> Option<String> {
         return Some(format!("it was deleted and is still there, in {state}"));
     }
     match state {
+        // Nobody else says what it waits for.
+        NodeState::Staged | NodeState::Pending if is_unowned(upgrade) && status.waiting_for.is_none() => {
+            Some(format!("it stays in {state} and does not say what it waits for"))
+        }
         NodeState::Succeeded | NodeState::RolledBack | NodeState::Staged | NodeState::Paused | NodeState::Pending => {
             None
         }
@@ -300,6 +314,25 @@ fn groups_alone(store: &Store) -> impl Iterator<Item = GroupAlone> {
             paused: paused == Some(true),
             status: status.clone().unwrap_or_default(),
         })
+}
+
+fn holds_lock(store: &Store, group: &GroupAlone) -> bool {
+    let mut locks = store.locks.values();
+    locks.any(|lock| lock.holder.as_str() == group.uid())
+}
+
+/// Every upgrade of a node that it has made is over; whoever waits for its lock waits for nothing that goes on.
+fn has_nothing_open(store: &Store, group: &GroupAlone) -> bool {
+    let is_open = |upgrade: &Arc<NodeKubeadmUpgrade>| {
+        let owners = upgrade.metadata.owner_references.as_deref().unwrap_or_default();
+        let state = upgrade.status.as_ref().and_then(|status| status.state);
+        owners.iter().any(|owner| owner.uid == group.uid())
+            && !matches!(
+                state,
+                Some(NodeState::Succeeded | NodeState::RolledBack | NodeState::Failed)
+            )
+    };
+    !store.node_upgrades.values().any(is_open)
 }
 
 /// A group of its own is done, says what it waits for, or one of its nodes does.
@@ -395,11 +428,7 @@ fn left_behind(world: &mut World) {
             ));
         }
     }
-    for lock in world.store.locks.values() {
-        if !going_on.iter().any(|uid| uid == lock.holder.as_str()) {
-            left = Some("the lock of the cluster is still held by an upgrade that is over".to_owned());
-        }
-    }
+    left = lock_for_nothing(&world.store, &going_on).or(left);
     for machine in world.machines.values() {
         if machine.facts.powered && machine.facts.aside {
             left = Some(format!("{} still stands aside", machine.name));
@@ -408,4 +437,26 @@ fn left_behind(world: &mut World) {
     if let Some(left) = left {
         world.rules.breaks(7, left);
     }
+}
+
+/// The lock of the cluster, where nobody needs it who has it.
+fn lock_for_nothing(store: &Store, going_on: &[String]) -> Option<String> {
+    let idle = |group: &GroupAlone| !group.paused && holds_lock(store, group) && has_nothing_open(store, group);
+    if let Some(idle) = groups_alone(store).find(idle) {
+        let name = idle.meta.name.unwrap_or_default();
+        return Some(format!("group {name} has nothing in hand, and the lock of the cluster"));
+    }
+    let is_single = |upgrade: &Arc<NodeKubeadmUpgrade>, uid: &str| {
+        let state = upgrade.status.as_ref().and_then(|status| status.state);
+        let over = [NodeState::Succeeded, NodeState::RolledBack, NodeState::Failed];
+        let is_over = state.is_some_and(|state| over.contains(&state));
+        is_unowned(upgrade) && !is_over && upgrade.metadata.uid.as_deref() == Some(uid)
+    };
+    let is_needed = |holder: &str| {
+        let mut single = store.node_upgrades.values();
+        going_on.iter().any(|uid| uid == holder) || single.any(|upgrade| is_single(upgrade, holder))
+    };
+    let mut locks = store.locks.values();
+    let left = locks.any(|lock| !is_needed(lock.holder.as_str()));
+    left.then(|| "the lock of the cluster is still held by an upgrade that is over".to_owned())
 }

@@ -13,9 +13,8 @@ use super::{children, lock};
 use crate::action::Action;
 use crate::gates::Closed;
 use crate::objects::Standing;
-use crate::plan::{self, Stage, StageKind};
-use crate::version::KubeletSkew;
-use crate::view::{Node, NodeName};
+use crate::plan::{Stage, StageKind};
+use crate::view::{NodeName, Uid, View};
 
 /// Held by a group that stands alone from before its first slot: deleted, it puts back what it has in hand before it goes, and the lock of the
 /// cluster with it.
@@ -46,7 +45,7 @@ impl Turn<'_> {
         else {
             return HasCluster::No;
         };
-        if lock::taken_by_another(self.view, self.group()).is_some() || self.too_new(&stage).is_some() {
+        if lock::taken_by_another(self.view, self.group().uid()).is_some() || self.cannot_start(&stage).is_some() {
             return HasCluster::No;
         }
         if self.is_prepared(slots) {
@@ -80,15 +79,25 @@ impl Turn<'_> {
         if self.members.nodes.iter().any(Standing::failed) || self.machines_over() {
             return Granted::default();
         }
-        let closed = lock::taken_by_another(self.view, self.group());
-        if let Some(closed) = closed.or_else(|| self.too_new(&stage)).or_else(|| self.wounded(&stage)) {
-            return held_back(NodeName::from(""), closed);
+        let closed = lock::taken_by_another(self.view, self.group().uid());
+        let closed = closed.or_else(|| self.too_new(&stage)).or_else(|| self.wounded(&stage));
+        let mut granted = match closed {
+            Some(closed) => held_back(NodeName::from(""), closed),
+            None => self.grant_stage(&stage, slots),
+        };
+        // Said before what ends by itself: only a person ends this. Those that have begun go on.
+        if let Some(closed) = self.cannot_start(&stage) {
+            granted.held.insert(0, (NodeName::from(""), closed));
         }
+        granted
+    }
+
+    fn grant_stage(&mut self, stage: &Stage, slots: &[Slot]) -> Granted {
         let roster = Roster::of_groups(self.view, vec![self.group()]);
         let granting = Granting {
             view: self.view,
             roster: &roster,
-            stage: &stage,
+            stage,
             settings: &self.settings,
             upgrade: None,
             // Nobody can accept it for a group that stands alone.
@@ -113,7 +122,7 @@ impl Turn<'_> {
         let Some((standing, node)) = there else {
             return Granted::default();
         };
-        if let Some(closed) = lock::taken_by_another(self.view, self.group()) {
+        if let Some(closed) = lock::taken_by_another(self.view, self.group().uid()) {
             return held_back(node.name.clone(), closed);
         }
         let ledger_as_of = self.group().target().revision;
@@ -155,42 +164,9 @@ impl Turn<'_> {
         true
     }
 
-    /// A kubelet must not be newer than an API server it may talk to; an upgrade of the whole cluster brings those first.
-    fn too_new(&self, stage: &Stage) -> Option<Closed> {
-        let servers = self.view.control_plane_nodes().filter_map(|node| {
-            let server = plan::api_server_version(self.view, node)?;
-            Some((server, node))
-        });
-        let (oldest, node) = servers.min_by_key(|(server, _)| *server)?;
-        let newer = stage.kind == StageKind::Workers && stage.version.kubelet_skew(oldest) == KubeletSkew::Newer;
-        newer.then(|| Closed {
-            reason: Reason::VersionSkew,
-            message: format!(
-                "kubelets at {} would be newer than the API server of {}, which is at {oldest}: upgrade the control plane first",
-                stage.version, node.name
-            ),
-            blocked_by: Some(children::machine(node)),
-            until: None,
-        })
-    }
-
-    /// Never on with a wounded control plane: one that another upgrade has cordoned and could not put back.
     fn wounded(&self, stage: &Stage) -> Option<Closed> {
-        let own = self.group().target().uid;
-        let mut planes = self.view.control_plane_nodes();
-        let is_wounded = |node: &Node| node.cordoned_by.as_ref().is_some_and(|by| *by != own);
-        let node = planes.find(|node| stage.kind == StageKind::ControlPlane && is_wounded(node))?;
-        Some(Closed {
-            reason: Reason::WaitingForNode,
-            message: format!(
-                "control plane {0} is cordoned by another upgrade, which has not put it back: look at it, then kubectl uncordon {0}, \
-                 and kubectl annotate node {0} {1}-",
-                node.name,
-                annotations::CORDONED_BY
-            ),
-            blocked_by: Some(children::machine(node)),
-            until: None,
-        })
+        let own = &self.group().target().uid;
+        wounded(self.view, own).filter(|_| stage.kind == StageKind::ControlPlane)
     }
 
     /// Gives the lock of the cluster back where nobody is to go any more, and with it a group that is being deleted: by what is on record.
@@ -216,6 +192,23 @@ impl Turn<'_> {
             None => {}
         }
     }
+}
+
+/// Never on with a wounded control plane: one that another upgrade has cordoned and could not put back.
+pub(crate) fn wounded(view: &View, own: &Uid) -> Option<Closed> {
+    let mut planes = view.control_plane_nodes();
+    let node = planes.find(|node| node.cordoned_by.as_ref().is_some_and(|by| by != own))?;
+    Some(Closed {
+        reason: Reason::WaitingForNode,
+        message: format!(
+            "control plane {0} is cordoned by another upgrade, which has not put it back: look at it, then kubectl uncordon {0}, \
+             and kubectl annotate node {0} {1}-",
+            node.name,
+            annotations::CORDONED_BY
+        ),
+        blocked_by: Some(children::machine(node)),
+        until: None,
+    })
 }
 
 fn held_back(node: NodeName, closed: Closed) -> Granted {

@@ -17,7 +17,7 @@ use crate::action::{Action, Decision};
 use crate::gates::Closed;
 use crate::objects::{Standing, earlier_hop_is_open, set_condition, target_of};
 use crate::plan::{self, Stage, StageKind};
-use crate::settings::{Settings, Staging, upgrade_of};
+use crate::settings::{Invalid, Settings, Staging, upgrade_of};
 use crate::version::KubernetesVersion;
 use crate::view::{Key, Node, NodeName, UNTIL_SEEN, View};
 
@@ -43,7 +43,7 @@ pub fn decide(view: &View, group: Group<'_>, now: Timestamp) -> Decision {
     }
     let settings = match upgrade {
         Some(upgrade) => Settings::read(&upgrade.spec),
-        None => Settings::alone(group.version(), max_concurrent(group).min(MAX_SLOTS_ALONE)),
+        None => settings_alone(group),
     };
     let (Ok(settings), Ok(_)) = (settings, group.version().parse::<KubernetesVersion>()) else {
         return Decision::default();
@@ -97,6 +97,11 @@ fn there<'a>(view: &'a View, group: Group<'a>) -> impl Iterator<Item = &'a Node>
         is_meant.then_some(node.as_ref())
     });
     machines.filter(|node| !node.deleting)
+}
+
+/// What counts for a group that no upgrade stands above.
+pub(crate) fn settings_alone(group: Group<'_>) -> Result<Settings, Invalid> {
+    Settings::alone(group.version(), max_concurrent(group).min(MAX_SLOTS_ALONE))
 }
 
 fn max_concurrent(group: Group<'_>) -> usize {
@@ -240,7 +245,7 @@ impl<'a> Turn<'a> {
         stage.kind == StageKind::Workers || minors.is_none_or(|minors| minors <= 1)
     }
 
-    fn image(&self) -> Option<Arc<str>> {
+    pub(super) fn image(&self) -> Option<Arc<str>> {
         let version: KubernetesVersion = self.group().version().parse().ok()?;
         // A bundle that a person names is the target's: a hop on the way has its own.
         match &self.settings.bundle_image {
@@ -403,7 +408,7 @@ impl<'a> Turn<'a> {
             slots: ledger,
             conditions,
         };
-        let nobody_is_to_go = over || failed > 0 || self.deleting();
+        let nobody_is_to_go = over || failed > 0 || self.deleting() || self.is_stuck();
         self.give_back(&status, nobody_is_to_go);
         if status != before {
             self.write_status(status);

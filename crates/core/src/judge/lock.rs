@@ -52,10 +52,10 @@ impl Turn<'_> {
     }
 }
 
-/// Why a group that stands alone lets nobody go: another ledger counts now.
-pub(super) fn taken_by_another(view: &View, group: Group<'_>) -> Option<Closed> {
+/// Why whoever stands alone, a group or the upgrade of a control plane, does not begin: another one has the cluster now.
+pub(crate) fn taken_by_another(view: &View, uid: &str) -> Option<Closed> {
     match &view.lock {
-        Some(lock) if lock.holder.as_str() == group.uid() => None,
+        Some(lock) if lock.holder.as_str() == uid => None,
         Some(lock) => Some(taken(view, lock)),
         None => harvesters_upgrade(view),
     }
@@ -73,8 +73,14 @@ fn taken(view: &View, lock: &Lock) -> Closed {
     let group = groups
         .filter(|group| group.uid() == holder)
         .map(|group| (group.word(), group.meta()));
+    let planes = view
+        .control_plane_nodes()
+        .flat_map(|node| view.node_upgrades_of(node.name.as_str()));
+    let node = planes
+        .map(|(_, upgrade)| ("NodeKubeadmUpgrade", &upgrade.metadata))
+        .filter(|(_, meta)| meta.uid.as_deref() == Some(holder));
     let namespace = &view.home;
-    let (message, kind, name) = match upgrade.chain(group).next() {
+    let (message, kind, name) = match upgrade.chain(group).chain(node).next() {
         Some((kind @ "ClusterUpgrade", meta)) => {
             let name = meta.name.clone().unwrap_or_default();
             let message = format!("clusterupgrade/{name} is under way; it ends by itself, or: afloat abort {name}");

@@ -11,6 +11,7 @@ mod report;
 mod roster;
 mod slots;
 mod stages;
+mod start;
 #[cfg(test)]
 mod tests;
 mod undoing;
@@ -33,8 +34,11 @@ use crate::version::KubernetesVersion;
 use crate::view::{Key, Node, NodeName, Revision, Target, UNTIL_SEEN, Uid, View};
 use crate::window::{self, WindowState};
 
-pub(crate) use group::stages_by_turns;
+pub(crate) use alone::wounded;
+pub(crate) use group::{control_plane, settings_alone, stages_by_turns, workers};
+pub(crate) use lock::taken_by_another;
 pub use report::first_wait;
+pub(crate) use roster::Group;
 use roster::Roster;
 use slots::Granting;
 pub use undoing::undo_refused;

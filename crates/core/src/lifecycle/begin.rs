@@ -60,6 +60,9 @@ pub(super) fn staged(turn: &mut Turn<'_>, node: &Node) {
         // An old view may still show the cordon of an earlier hop or attempt.
         return;
     }
+    if !begun && !turn.may_go(node) {
+        return;
+    }
     if turn.cordoned_by_others(node) {
         turn.status.cordoned_by_afloat = false;
         if let Some(before) = &mut turn.status.before {

@@ -241,6 +241,7 @@ fn fate(
     let from = || Place {
         node: node.name.clone(),
         uid: node.uid.clone(),
+        cordoned_by: node.cordoned_by.clone(),
     };
     let evict = Action::Evict {
         pod: pod.target(),

@@ -5,6 +5,7 @@
 //! Whatever is done to a node is preceded by a write to the status of its NodeKubeadmUpgrade in the same turn: that write carries
 //! the revision, so that whoever decides on an out-of-date view is refused before it has touched anything.
 
+mod alone;
 mod begin;
 mod conditions;
 pub(crate) mod drain;
@@ -39,6 +40,7 @@ pub fn decide_node(view: &View, key: &Key, now: Timestamp) -> Decision {
     }
     let mut turn = Turn::new(view, upgrade, now);
     live(&mut turn);
+    turn.give_lock_back();
     turn.finish()
 }
 
@@ -57,8 +59,15 @@ fn is_settled(view: &View, upgrade: &NodeKubeadmUpgrade) -> bool {
         && status.waiting_for.is_none();
     let is_free = |node: &Node| node.uid.as_str() == spec.node.uid && node.cordoned_by.is_none();
     let name = spec.node.name.as_str();
+    // Taken by whoever had not seen that it is over: nobody else gives it back.
+    let holds_lock = || {
+        view.lock
+            .as_ref()
+            .is_some_and(|lock| meta.uid.as_deref() == Some(lock.holder.as_str()))
+    };
     ended
         && said
+        && !holds_lock()
         && meta.deletion_timestamp.is_none()
         && view.nodes.get(name).is_some_and(|node| is_free(node))
         && view.tasks_on(name).next().is_none()
@@ -84,6 +93,9 @@ fn live(turn: &mut Turn<'_>) {
     }
     turn.remove_finished_pods();
     if turn.must_go_back() {
+        if turn.state() == NodeState::Succeeded && !turn.may_go_back(node) {
+            return;
+        }
         return rollback::begin(turn, node);
     }
     match turn.state() {
@@ -141,6 +153,10 @@ fn without_node(turn: &mut Turn<'_>) {
 }
 
 fn release(turn: &mut Turn<'_>) {
+    if turn.let_lock_go() {
+        // With its machine gone no change of the lock would lead back here.
+        return turn.look_soon();
+    }
     let finalizers = turn.upgrade.metadata.finalizers.as_deref().unwrap_or_default();
     if finalizers.iter().any(|name| name == afloat_api::names::FINALIZER) {
         let target = target_of(&turn.upgrade.metadata);

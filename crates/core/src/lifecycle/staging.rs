@@ -34,6 +34,9 @@ pub(super) fn pending(turn: &mut Turn<'_>, node: &Node) {
         turn.wait(Reason::WaitingForEarlierNode, &message, Some(turn.node_ref()));
         return;
     }
+    if !turn.has_cluster() {
+        return;
+    }
     turn.enter(NodeState::Staging, Some(STAGING));
     turn.create_pod(Task::Stage);
 }

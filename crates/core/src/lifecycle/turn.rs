@@ -37,6 +37,7 @@ pub(super) struct Turn<'a> {
     entered: bool,
     guarded: bool,
     bypass: Option<Action>,
+    first: Option<Action>,
     actions: Vec<Action>,
     failure_event: Option<Reason>,
     again: Option<Timestamp>,
@@ -62,6 +63,7 @@ impl<'a> Turn<'a> {
             entered: false,
             guarded: false,
             bypass: None,
+            first: None,
             actions: Vec::new(),
             failure_event: None,
             again: None,
@@ -203,6 +205,16 @@ impl<'a> Turn<'a> {
         self.actions.push(action);
     }
 
+    /// Does something before the status is written: what this turn says rests on it.
+    pub fn act_before(&mut self, action: Action) {
+        self.guarded = true;
+        self.first = Some(action);
+    }
+
+    pub fn has_act_before(&self) -> bool {
+        self.first.is_some()
+    }
+
     /// Takes back what this turn was about to do, where it turns out to be too late for it.
     pub fn drop_actions(&mut self) {
         self.actions.clear();
@@ -309,7 +321,7 @@ impl<'a> Turn<'a> {
             self.look_again(deadline.0);
         }
         let events = self.events();
-        let mut actions = Vec::new();
+        let mut actions: Vec<Action> = self.first.take().into_iter().collect();
         if self.guarded || self.old != Some(&self.status) {
             actions.push(Action::WriteNodeStatus {
                 target: target_of(&self.upgrade.metadata),

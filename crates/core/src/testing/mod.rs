@@ -9,7 +9,7 @@ use afloat_api::kubeadm::DesiredNodeState;
 use afloat_api::node::{StepOutcome, StepReport, steps};
 use afloat_api::{NodeKubeadmUpgrade, NodeKubeadmUpgradeSpec, NodeRef, NodeRole, StepContainer, labels, names};
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 use crate::action::TaskPod;
 use crate::view::{
@@ -162,6 +162,7 @@ pub fn node_upgrade(node: &str, role: NodeRole) -> NodeKubeadmUpgrade {
             generation: Some(1),
             finalizers: Some(vec![names::FINALIZER.to_owned()]),
             labels: Some(BTreeMap::from([(labels::UPGRADE_UID.to_owned(), UPGRADE.to_owned())])),
+            owner_references: (role != NodeRole::Worker).then(|| vec![owned_by_somebody()]),
             ..ObjectMeta::default()
         },
         spec: NodeKubeadmUpgradeSpec {
@@ -182,6 +183,15 @@ pub fn node_upgrade(node: &str, role: NodeRole) -> NodeKubeadmUpgrade {
             undo_after_seconds: None,
         },
         status: None,
+    }
+}
+
+/// Whose judge it is that lets a control plane go does not matter to its life, but that there is one.
+fn owned_by_somebody() -> OwnerReference {
+    OwnerReference {
+        kind: "Somebody".to_owned(),
+        controller: Some(true),
+        ..OwnerReference::default()
     }
 }
 

@@ -14,8 +14,8 @@ use crate::action::{Action, Decision, Task};
 use crate::lifecycle::decide_node;
 use crate::objects::{key_of, target_of};
 use crate::view::{
-    Component, ContainerEnd, ContainerReport, ControlPlaneHealth, Ending, EtcdMember, Key, Node, NodeName, Pod,
-    PodBudget, Revision, TaskReport, View,
+    Component, ContainerEnd, ContainerReport, ControlPlaneHealth, Ending, EtcdMember, Key, Lock, Node, NodeName, Pod,
+    PodBudget, Revision, Target, TaskReport, View,
 };
 
 /// A cluster and a moment, around one node that is upgraded.
@@ -132,7 +132,9 @@ impl World {
     /// Decides once and does it. What is done to a node follows a write that an out-of-date view is refused.
     pub fn turn(&mut self) -> Decision {
         let decision = self.decide();
-        let guarded = matches!(decision.actions.first(), Some(Action::WriteNodeStatus { .. }));
+        let mut actions = decision.actions.iter();
+        let first = actions.find(|action| !matches!(action, Action::TakeLock { .. }));
+        let guarded = matches!(first, Some(Action::WriteNodeStatus { .. }));
         let touches = |action: &Action| {
             let names = ["cordon", "uncordon", "create-pod"];
             names.contains(&action.name())
@@ -195,6 +197,18 @@ impl World {
                 });
                 return fits;
             }
+            Action::TakeLock { namespace, holder, .. } => {
+                let lock = self.view.lock.get_or_insert_with(|| Lock {
+                    target: Target {
+                        key: Key::new(namespace, names::LOCK),
+                        uid: "lock".into(),
+                        revision: Revision(1),
+                    },
+                    holder: holder.clone(),
+                });
+                return lock.holder == *holder;
+            }
+            Action::ReleaseLock { .. } => self.view.lock = None,
             Action::CreatePod(task) => self.put(made(task, self.now)),
             Action::DeletePod { pod } => {
                 self.view.remove_pod(&pod.key);

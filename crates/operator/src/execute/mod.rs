@@ -8,10 +8,10 @@ mod request;
 mod task;
 
 use afloat_api::{ClusterUpgrade, ControlPlaneKubeadmUpgrade, NodeKubeadmUpgrade, WorkersKubeadmUpgrade, labels};
-use afloat_core::action::{Action, Task, TaskPod};
+use afloat_core::action::{Action, Place, Task, TaskPod};
 use afloat_core::hci::action::HciAction;
 use afloat_core::lifecycle::has_to_leave;
-use afloat_core::view::{Key, NodeName, Target, Uid};
+use afloat_core::view::{Key, Target};
 use kube::core::{DynamicObject, Status};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -97,7 +97,8 @@ pub async fn execute(clients: &Clients, metrics: &Metrics, action: &Action) -> R
     })
 }
 
-/// Looks at the node that pods are asked to leave, once for all of them that one turn asks: it is still the machine that was decided on, and still cordoned.
+/// Looks at the node that pods are asked to leave, once for all of them that one turn asks: it is still the machine that was decided on, and still
+/// cordoned as it was.
 pub async fn look_before(clients: &Clients, metrics: &Metrics, action: &Action) -> Result<(), Refusal> {
     let Some(place) = action.empties() else { return Ok(()) };
     let executor = Executor {
@@ -105,7 +106,7 @@ pub async fn look_before(clients: &Clients, metrics: &Metrics, action: &Action) 
         metrics,
         action,
     };
-    let seen = executor.see_that_it_is_cordoned(&place.node, &place.uid).await;
+    let seen = executor.see_that_it_is_cordoned(place).await;
     seen.map_err(|cause| Refusal {
         action: action.name(),
         object: Key::new("", place.node.as_str()),
@@ -237,14 +238,20 @@ impl Executor<'_> {
     /// What is done to a node is done to the pods on it: it is still the machine that was decided on, no pod can come to it, and
     /// none is left that the decision had not seen.
     async fn see_that_it_is_ready(&self, task: &TaskPod) -> Result<(), Cause> {
-        self.see_that_it_is_cordoned(&task.node, &task.node_uid).await?;
+        let place = Place {
+            node: task.node.clone(),
+            uid: task.node_uid.clone(),
+            cordoned_by: None,
+        };
+        self.see_that_it_is_cordoned(&place).await?;
         if task.emptied {
             self.see_that_it_is_empty(task.node.as_str()).await?;
         }
         Ok(())
     }
 
-    async fn see_that_it_is_cordoned(&self, node: &NodeName, uid: &Uid) -> Result<(), Cause> {
+    async fn see_that_it_is_cordoned(&self, place: &Place) -> Result<(), Cause> {
+        let Place { node, uid, cordoned_by } = place;
         let body = self
             .send(&request::get(Kind::Node, Key::new("", node.as_str())))
             .await?;
@@ -255,6 +262,11 @@ impl Executor<'_> {
             }
             if !there.unschedulable {
                 return Err(Cause::Conflict(format!("node {node} is not cordoned any more")));
+            }
+            if cordoned_by.is_some() && there.cordoned_by != *cordoned_by {
+                return Err(Cause::Conflict(format!(
+                    "node {node} is cordoned by somebody else by now"
+                )));
             }
         }
         Ok(())

@@ -430,6 +430,7 @@ fn somewhere() -> Place {
     Place {
         node: NodeName::from("worker-1"),
         uid: Uid::from("u"),
+        cordoned_by: None,
     }
 }
 

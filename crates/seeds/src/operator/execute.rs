@@ -160,7 +160,8 @@ impl Executor<'_> {
     /// Looked at as it is: the view may be of long ago.
     fn see_that_it_is_cordoned(&self, from: &Place) -> Result<(), Refused> {
         let node = self.store.nodes.get(&from.node).ok_or(Refused::NotFound)?;
-        if node.uid == from.uid && node.unschedulable {
+        let same_hand = from.cordoned_by.is_none() || node.cordoned_by == from.cordoned_by;
+        if node.uid == from.uid && node.unschedulable && same_hand {
             Ok(())
         } else {
             Err(Refused::Conflict)

@@ -63,10 +63,13 @@ fn is_in_hand(upgrade: &NodeKubeadmUpgrade) -> bool {
 }
 
 impl Rules {
-    /// Rules 1, 2 and 4: one judge a cluster, however many ledgers there are. Whoever made the upgrade of a single node judges by itself.
+    /// Rules 1, 2 and 4: one judge a cluster, however many ledgers there are. Whoever made the upgrade of a single worker judges by itself.
     pub(super) fn nobody_else_is_at_work(&mut self, store: &Store, node: &Node, upgrade: &NodeKubeadmUpgrade) {
-        let grouped = |upgrade: &NodeKubeadmUpgrade| controller(upgrade.metadata.owner_references.as_deref()).is_some();
-        if !grouped(upgrade) {
+        let is_judged = |upgrade: &NodeKubeadmUpgrade| {
+            let owners = upgrade.metadata.owner_references.as_deref();
+            controller(owners).is_some() || upgrade.spec.role != NodeRole::Worker
+        };
+        if !is_judged(upgrade) {
             return;
         }
         self.judge(1);
@@ -78,7 +81,7 @@ impl Rules {
             })
         };
         let mut others = store.node_upgrades.values().filter(|other| {
-            grouped(other)
+            is_judged(other)
                 && upgrade_uid(other) != mine
                 && other.spec.node.uid != upgrade.spec.node.uid
                 && is_in_hand(other)

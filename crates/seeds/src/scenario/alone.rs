@@ -11,13 +11,19 @@ use afloat_api::{
     ControlPlaneKubeadmUpgrade, NodeKubeadmUpgrade, NodeRef, NodeRole, ObjectRef, StepContainer, WorkersKubeadmUpgrade,
     labels, names,
 };
-use afloat_core::view::{Key, NodeName, PodBudget, Revision};
+use afloat_core::view::{Key, Node, NodeName, PodBudget, Revision};
 
 use super::Setup;
 use super::setup::budget_key;
+use crate::build::version;
 use crate::store::{BudgetSpec, Kind as _, KindName, Writer};
 
 impl Setup<'_> {
+    /// Nobody has published the bundle of a version.
+    pub fn withdraw(&mut self, text: &str) {
+        self.world.images.remove(&version(text));
+    }
+
     fn machines(&self, control_planes: bool) -> Vec<ObjectRef> {
         let nodes = self.world.store.nodes.values();
         nodes
@@ -83,26 +89,36 @@ impl Setup<'_> {
         Key::new(&self.world.home, "alone")
     }
 
-    /// A NodeKubeadmUpgrade that nobody owns, of a worker.
-    pub fn node_alone(&mut self, name: &str, to: &str) {
+    /// A NodeKubeadmUpgrade that nobody owns.
+    pub fn node_alone(&mut self, name: &str, role: NodeRole, to: &str) {
         let Some(node) = self.world.store.nodes.get(&NodeName::from(name)).cloned() else {
             return;
         };
+        let is_peer = |other: &&Arc<Node>| role != NodeRole::Worker && other.control_plane && other.name != node.name;
+        let peers = self.world.store.nodes.values().filter(is_peer);
+        let object = format!("alone-{name}");
         let plan = NodePlan {
-            upgrade: "alone".to_owned(),
+            upgrade: object.clone(),
             attempt: 1,
             node: name.to_owned(),
-            role: NodeRole::Worker,
+            role,
             kubernetes_version: to.to_owned(),
             kubelet_version: to.to_owned(),
             via: vec![to.to_owned()],
             method: None,
-            peers: Vec::new(),
+            peers: peers
+                .filter_map(|peer| peer.internal_ip.as_deref().map(str::to_owned))
+                .collect(),
             etcd_version: None,
             core_dns_version: None,
             undo_after_seconds: 900,
             bundle_key: None,
         };
+        let mut words = vec![steps::CONTAINERD, steps::CNI, steps::KUBEADM, steps::KUBELET];
+        if !plan.peers.is_empty() {
+            words.insert(0, steps::STAND_ASIDE);
+            words.push(steps::COME_BACK);
+        }
         let spec = NodeKubeadmUpgradeSpec {
             cluster: None,
             machine: None,
@@ -110,21 +126,17 @@ impl Setup<'_> {
                 name: name.to_owned(),
                 uid: node.uid.as_str().to_owned(),
             },
-            role: NodeRole::Worker,
+            role,
             kubernetes_version: to.to_owned(),
             kubelet_version: to.to_owned(),
             etcd_version: None,
             stage: Some(Arc::new(step(steps::STAGE, &plan))),
-            steps: Arc::new(
-                [steps::CONTAINERD, steps::CNI, steps::KUBEADM, steps::KUBELET]
-                    .map(|name| step(name, &plan))
-                    .to_vec(),
-            ),
+            steps: Arc::new(words.into_iter().map(|name| step(name, &plan)).collect()),
             attempt: 1,
             desired: DesiredNodeState::Upgraded,
             undo_after_seconds: None,
         };
-        let mut upgrade = NodeKubeadmUpgrade::new("alone", spec);
+        let mut upgrade = NodeKubeadmUpgrade::new(&object, spec);
         upgrade.metadata.namespace = Some(self.world.home.to_string());
         upgrade.metadata.finalizers = Some(vec![names::FINALIZER.to_owned()]);
         upgrade.metadata.labels = Some(BTreeMap::from([(labels::NODE.to_owned(), name.to_owned())]));

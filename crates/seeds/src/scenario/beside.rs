@@ -7,7 +7,7 @@ use super::words::{SUCCEEDED, scenario, usual};
 use crate::store::KindName;
 use crate::time::{MINUTE, SECOND};
 use crate::world::Act;
-use afloat_api::NodeState;
+use afloat_api::{NodeRole, NodeState};
 
 /// More than three, so that one may leave.
 fn five_control_planes_alone(setup: &mut super::Setup<'_>) {
@@ -43,6 +43,48 @@ pub(super) static BESIDE: &[Scenario] = &[
         },
     ),
     scenario(
+        "alone-no-image",
+        "the same without an upgrader image: it says so, and takes nothing that others would wait for",
+        "BundleUnavailable",
+        0,
+        |setup| {
+            usual(setup);
+            setup.withdraw(TO);
+            setup.control_plane_alone(TO);
+        },
+    ),
+    scenario(
+        "alone-two-minors",
+        "the same two minor versions up: the one between comes first",
+        "VersionSkew",
+        0,
+        |setup| {
+            usual(setup);
+            setup.control_plane_alone("v1.37.2");
+        },
+    ),
+    scenario(
+        "alone-after-upgrade",
+        "the same, and a ClusterUpgrade brings the version between, which it does not keep waiting",
+        SUCCEEDED,
+        MINUTE,
+        |setup| {
+            usual(setup);
+            setup.control_plane_alone("v1.37.2");
+            setup.upgrade_named("up", TO, 20 * SECOND, |_| {});
+        },
+    ),
+    scenario(
+        "alone-downgrade",
+        "a ControlPlaneKubeadmUpgrade of its own to a version before: it says so, and takes nothing",
+        "Downgrade",
+        0,
+        |setup| {
+            usual(setup);
+            setup.control_plane_alone("v1.34.4");
+        },
+    ),
+    scenario(
         "alone-workers",
         "a WorkersKubeadmUpgrade of its own",
         SUCCEEDED,
@@ -56,8 +98,32 @@ pub(super) static BESIDE: &[Scenario] = &[
     scenario("alone-node", "a NodeKubeadmUpgrade of its own", SUCCEEDED, 0, |setup| {
         setup.cluster_of((3, TO), (3, FROM));
         setup.workloads();
-        setup.node_alone("w-2", TO);
+        setup.node_alone("w-2", NodeRole::Worker, TO);
     }),
+    scenario(
+        "alone-two-nodes",
+        "two control planes get a bundle of their version by a NodeKubeadmUpgrade of their own each: one after the other",
+        SUCCEEDED,
+        0,
+        |setup| {
+            setup.cluster(3, 2, TO);
+            setup.workloads();
+            for name in ["cp-1", "cp-3"] {
+                setup.node_alone(name, NodeRole::ControlPlane, TO);
+            }
+        },
+    ),
+    scenario(
+        "alone-node-beside-upgrade",
+        "a ClusterUpgrade is made while a control plane has a NodeKubeadmUpgrade of its own: one after the other",
+        SUCCEEDED,
+        0,
+        |setup| {
+            usual(setup);
+            setup.node_alone("cp-1", NodeRole::FirstControlPlane, TO);
+            setup.upgrade(TO, |_| {});
+        },
+    ),
     scenario(
         "alone-both",
         "a control plane and workers in groups of their own at once: the workers wait for the API servers",

@@ -93,6 +93,7 @@ impl World {
                 self.collect_locks(owner);
             }
             KindName::NodeUpgrade => {
+                self.collect_locks(owner);
                 let pods: Vec<Key> = self
                     .store
                     .pods
@@ -145,7 +146,8 @@ impl World {
         let holder = lock.holder.as_str();
         let held = self.store.upgrades.values().any(|upgrade| upgrade.uid() == holder)
             || self.store.control_planes.values().any(|group| group.uid() == holder)
-            || self.store.workers.values().any(|group| group.uid() == holder);
+            || self.store.workers.values().any(|group| group.uid() == holder)
+            || self.store.node_upgrades.values().any(|upgrade| upgrade.uid() == holder);
         if !held {
             let after = self.some(100, 3 * SECOND);
             self.later(after, Event::Collect(KindName::Upgrade, lock.holder.clone()));

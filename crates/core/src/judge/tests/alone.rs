@@ -9,7 +9,7 @@ use crate::explain::explain;
 use crate::view::Lock;
 
 /// The first group of control planes of an upgrade, without the upgrade above it, in a cluster of its own.
-fn control_planes_alone(planes: usize) -> (Table, Key) {
+pub(super) fn control_planes_alone(planes: usize) -> (Table, Key) {
     let (mut table, _) = table(planes, 0, spec());
     table.stage_all();
     let mut group = table.view().control_planes.values().next().unwrap().as_ref().clone();
@@ -26,7 +26,7 @@ fn ledger(table: &Table, group: &Key) -> Vec<String> {
     status.slots.into_iter().map(|slot| slot.node).collect()
 }
 
-fn says(table: &Table, group: &Key) -> String {
+pub(super) fn says(table: &Table, group: &Key) -> String {
     let status = table.view().control_planes[group].status.clone().unwrap();
     let progressing = status.conditions.into_iter().find(|one| one.type_ == "Progressing");
     progressing.unwrap().message
@@ -186,7 +186,7 @@ fn p21_where_the_first_control_plane_has_left_another_goes_first() {
 }
 
 /// The first group of workers of an upgrade, without the upgrade above it, in a cluster whose control plane is there already.
-fn workers_alone(workers: usize) -> (Table, Key) {
+pub(super) fn workers_alone(workers: usize) -> (Table, Key) {
     let (mut table, _) = table(1, workers, spec());
     table.stage_all();
     let mut group = table.view().workers.values().next().unwrap().as_ref().clone();
@@ -365,4 +365,40 @@ fn a_group_alone_that_is_done_gives_back_a_lock_that_comes_late() {
     assert!(concerned.contains(&Subject::Workers(group)));
     table.settle();
     assert_eq!(table.view().lock, None);
+}
+
+/// Looked at once more from the action alone, as for an upgrade of the whole cluster.
+#[test]
+fn what_a_group_alone_must_not_do_does_not_leave_the_core() {
+    let broken = |table: &Table, action: &Action| {
+        let checked = crate::invariants::check(table.view(), action, table.now);
+        checked.err().map(|violation| violation.rule)
+    };
+    let (mut table, group) = workers_alone(3);
+    table.stage_all();
+    let goes = |table: &Table, node: &str| Action::SetDesired {
+        target: crate::objects::target_of(&table.node_upgrade(node).metadata),
+        desired: DesiredNodeState::Upgraded,
+        attempt: 1,
+        because: None,
+    };
+    assert_eq!(slots_of_workers(&table, &group), ["worker-1"]);
+    assert_eq!(broken(&table, &goes(&table, "worker-1")), None);
+    assert_eq!(broken(&table, &goes(&table, "worker-2")), Some(1), "it has no slot");
+
+    let of_group = Arc::clone(&table.view().workers[&group]);
+    let mut status = of_group.status.clone().unwrap();
+    let second = table.node_upgrade("worker-2");
+    status.slots.push(crate::objects::Standing::of(&second).slot(table.now));
+    let grants = Action::WriteWorkersStatus {
+        target: crate::objects::target_of(&of_group.metadata),
+        status: Box::new(status),
+    };
+    assert_eq!(broken(&table, &grants), Some(1), "one of them may be away");
+    let wider = Arc::make_mut(table.cluster.view.workers.get_mut(&group).unwrap());
+    wider.spec.max_concurrent = Some(2);
+    assert_eq!(broken(&table, &grants), None);
+    let held = Arc::make_mut(table.cluster.view.workers.get_mut(&group).unwrap());
+    held.spec.paused = Some(true);
+    assert_eq!(broken(&table, &grants), Some(6));
 }

@@ -6,6 +6,7 @@ mod held;
 mod ledger;
 mod pauses;
 mod staging;
+mod start;
 mod table;
 mod undoing;
 

@@ -1,5 +1,6 @@
 //! The life of a node, state by state, in small worlds.
 
+mod alone;
 mod back;
 mod drains;
 mod happy;
