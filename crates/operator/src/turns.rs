@@ -40,6 +40,8 @@ use crate::webhook::{Question, asked};
 const CONCURRENT: usize = 64;
 /// Pods of one node that are asked to leave at once.
 const LEAVE_AT_ONCE: usize = 10;
+/// Answers that wait to be taken in. A turn whose answer finds no room waits for it; the loop takes answers in before anything else.
+const ANSWERS: usize = CONCURRENT * LEAVE_AT_ONCE;
 /// The wait when nothing is due.
 const IDLE: Duration = Duration::from_mins(10);
 /// When a subject is looked at again whose kinds are not read yet.
@@ -112,7 +114,7 @@ pub struct Loop {
     keeper: Keeper,
     queue: Queue<Subject>,
     under_way: FuturesUnordered<BoxFuture<'static, Finished>>,
-    answers: (mpsc::UnboundedSender<Outcome>, mpsc::UnboundedReceiver<Outcome>),
+    answers: (mpsc::Sender<Outcome>, mpsc::Receiver<Outcome>),
     probes: Probes,
     probing: Errand<Answers>,
     gates: GateErrand,
@@ -142,7 +144,7 @@ impl Loop {
             parts,
             queue: Queue::default(),
             under_way: FuturesUnordered::new(),
-            answers: mpsc::unbounded_channel(),
+            answers: mpsc::channel(ANSWERS),
             probes: Probes::default(),
             probing: Errand::default(),
             gates: GateErrand::default(),
@@ -210,8 +212,13 @@ impl Loop {
             }
         }
         self.parts.readiness.set(false);
-        while let Some(finished) = self.under_way.next().await {
-            self.finish(finished);
+        // Turns wait for room for their answers: these are taken in until the last of them has ended.
+        while !self.under_way.is_empty() {
+            tokio::select! {
+                biased;
+                Some(answer) = self.answers.1.recv() => self.take_in(answer),
+                Some(finished) = self.under_way.next() => self.finish(finished),
+            }
         }
     }
 
@@ -513,7 +520,7 @@ async fn counted<'a>(
 async fn carry_out(
     clients: Clients,
     metrics: Metrics,
-    answers: mpsc::UnboundedSender<Outcome>,
+    answers: mpsc::Sender<Outcome>,
     subject: Subject,
     decision: Decision,
 ) -> Finished {
@@ -542,7 +549,7 @@ async fn carry_out(
                 Ok(outcome) => {
                     log(action);
                     // Fails only when the loop is gone, and then nobody has to know.
-                    let _sent = answers.send(outcome);
+                    let _sent = answers.send(outcome).await;
                 }
                 Err(refused) => {
                     refusal.get_or_insert(refused);

@@ -56,12 +56,12 @@ fn evict(pod: &Target, node: &Target) -> Action {
     evict_from(node, None, pod)
 }
 
-async fn carried_out(client: kube::Client, actions: Vec<Action>) -> (Finished, mpsc::UnboundedReceiver<Outcome>) {
+async fn carried_out(client: kube::Client, actions: Vec<Action>) -> (Finished, mpsc::Receiver<Outcome>) {
     let decision = Decision {
         actions,
         ..Decision::default()
     };
-    let (sender, answers) = mpsc::unbounded_channel();
+    let (sender, answers) = mpsc::channel(ANSWERS);
     let subject = Subject::Node(Key::new("afloat", "worker-1"));
     let finished = carry_out(Clients::of(client), Metrics::default(), sender, subject, decision).await;
     (finished, answers)
@@ -137,4 +137,32 @@ async fn nobody_is_asked_to_leave_once_a_write_before_was_refused() {
         "{refusal}"
     );
     assert!(answers.recv().await.is_none(), "what was decided rests on that write");
+}
+
+#[tokio::test]
+async fn a_turn_goes_on_as_its_answers_are_taken_in_and_keeps_no_more_of_them() {
+    let client = ApiServer::new(Options::default()).client();
+    let names = ["one", "two", "three"];
+    let mut pods = Vec::new();
+    for name in names {
+        pods.push(pod(&client, name).await);
+    }
+    let node = node(&client, true).await;
+    let decision = Decision {
+        actions: pods.iter().map(|pod| evict(pod, &node)).collect(),
+        ..Decision::default()
+    };
+    let (sender, mut answers) = mpsc::channel(1);
+    let subject = Subject::Node(Key::new("afloat", "worker-1"));
+    let turn = carry_out(Clients::of(client), Metrics::default(), sender, subject, decision);
+    let taken_in = async {
+        let mut count = 0;
+        while answers.recv().await.is_some() {
+            count += 1;
+        }
+        count
+    };
+    let (finished, count) = tokio::join!(turn, taken_in);
+    assert!(finished.refusal.is_none());
+    assert_eq!(count, names.len());
 }
