@@ -5,12 +5,15 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use afloat_api::kubeadm::configuration::{TaggedPart, image_tag, with_image_tag};
+use afloat_node::flags::numbers;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::SimHost;
 use super::kubeadm::Said;
+use super::layout::core_dns_tag;
 
+const CORE_DNS: &str = "deployment/coredns";
 /// What kubeadm writes for its add-ons: kinds and names.
 const ADD_ONS: [(&str, &str); 12] = [
     ("ServiceAccount", "kube-proxy"),
@@ -48,6 +51,8 @@ pub struct SharedState {
     pub api_reachable: bool,
     /// The version of each add-on's objects, by `daemonset/kube-proxy`.
     pub add_ons: BTreeMap<String, String>,
+    /// The tag of the image that CoreDNS runs.
+    pub core_dns: String,
     /// The version of each control plane's API server: kubeadm brings add-ons only where it finds no other than its own.
     pub api_servers: BTreeMap<String, String>,
     /// When kubeadm last wrote to an object; nothing of those that it wrote long ago.
@@ -80,6 +85,17 @@ impl SharedState {
     pub fn set_add_ons(&mut self, version: &str) {
         let names = ADD_ONS.map(|(kind, name)| format!("{}/{name}", kind.to_lowercase()));
         self.add_ons = names.into_iter().map(|name| (name, version.to_owned())).collect();
+        core_dns_tag(version).clone_into(&mut self.core_dns);
+    }
+
+    /// kubeadm knows the ways of CoreDNS's configuration up to its own version, and none from one that is newer or that it does not know:
+    /// whatever tag its own configuration names.
+    pub fn core_dns_migrates(&self, version: &str) -> Result<(), String> {
+        let (from, to) = (self.core_dns.as_str(), core_dns_tag(version));
+        if numbers(from).is_empty() || numbers(from) > numbers(to) {
+            return Err(format!("cannot migrate up to '{to}' from '{from}'"));
+        }
+        Ok(())
     }
 }
 
@@ -94,6 +110,7 @@ impl Shared {
             kubelet_config_version: String::new(),
             api_reachable: true,
             add_ons: BTreeMap::new(),
+            core_dns: String::new(),
             api_servers: BTreeMap::new(),
             written: BTreeMap::new(),
         };
@@ -125,16 +142,25 @@ impl SimHost {
     }
 
     /// The last thing that kubeadm does on a control plane, where no other is behind.
-    pub(super) fn publish_add_ons(&self, version: &str) {
+    pub(super) fn publish_add_ons(&self, version: &str, core_dns: bool) -> Result<(), String> {
         let mut shared = self.shared.get();
         if shared.api_servers.values().any(|other| other != version) {
-            return;
+            return Ok(());
         }
-        shared.set_add_ons(version);
-        let names: Vec<_> = shared.add_ons.keys().cloned().collect();
-        for name in names {
-            shared.written.insert(name, self.now);
+        if core_dns {
+            let migrates = shared.core_dns_migrates(version);
+            migrates.map_err(|why| format!("error execution phase addon/coredns: {why}"))?;
+            let named = shared.core_dns_tag.clone();
+            shared.core_dns = named.unwrap_or_else(|| core_dns_tag(version).to_owned());
         }
+        for (kind, name) in ADD_ONS {
+            if core_dns || !name.contains("dns") {
+                let name = format!("{}/{name}", kind.to_lowercase());
+                shared.add_ons.insert(name.clone(), version.to_owned());
+                shared.written.insert(name, self.now);
+            }
+        }
+        Ok(())
     }
 
     /// `kubectl get configmap kubeadm-config --output jsonpath=…`
@@ -217,6 +243,10 @@ impl SimHost {
                 _ => {
                     let place = shared.add_ons.get_mut(&name).ok_or("there is no such object")?;
                     *place = version;
+                    let image = text("/spec/template/spec/containers/0/image").filter(|_| name == CORE_DNS);
+                    if let Some((_, tag)) = image.and_then(|image| image.rsplit_once(':')) {
+                        tag.clone_into(&mut shared.core_dns);
+                    }
                 }
             }
         }
@@ -259,5 +289,10 @@ fn object(shared: &SharedState, name: &str) -> Option<Value> {
     if name == "configmap/kubeadm-config" {
         data["ClusterConfiguration"] = json!(config(shared));
     }
-    Some(json!({"apiVersion": "v1", "kind": kind, "metadata": metadata, "data": data}))
+    let mut object = json!({"apiVersion": "v1", "kind": kind, "metadata": metadata, "data": data});
+    if name == CORE_DNS {
+        let image = format!("registry.k8s.io/coredns/coredns:{}", shared.core_dns);
+        object["spec"] = json!({"template": {"spec": {"containers": [{"name": "coredns", "image": image}]}}});
+    }
+    Some(object)
 }

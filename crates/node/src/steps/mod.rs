@@ -10,6 +10,7 @@ use crate::journal::Journal;
 mod certificates;
 pub mod cluster;
 pub mod config;
+mod core_dns;
 mod ending;
 pub mod etcd;
 pub mod grace;

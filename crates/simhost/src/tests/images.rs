@@ -38,6 +38,7 @@ fn p46_one_that_follows_takes_the_tags_that_the_first_has_named() {
         let mut shared = attempt.host.shared.get();
         shared.etcd_tag = Some("3.6.9-0".to_owned());
         shared.core_dns_tag = Some("v1.14.3".to_owned());
+        "v1.14.3".clone_into(&mut shared.core_dns);
     }
     assert_eq!(attempt.upgrade().0, exit::DONE, "{}", attempt.journal());
     attempt.assert_at_target(case);
@@ -74,4 +75,68 @@ fn what_somebody_else_writes_meanwhile_is_not_overruled() {
     assert_eq!(attempt.upgrade().0, exit::DONE, "{}", attempt.journal());
     assert_eq!(attempt.host.shared.get().cluster_name, "mine");
     attempt.assert_at_target(SAME_VERSION);
+}
+
+/// What CoreDNS runs.
+fn core_dns(attempt: &Attempt) -> String {
+    attempt.host.shared.get().core_dns.clone()
+}
+
+#[test]
+fn p46_a_core_dns_that_is_newer_than_kubeadms_own_is_brought_once_and_stays_for_the_next_control_planes() {
+    for case in [SAME_VERSION, SAME_VERSION_SLOW] {
+        let mut shared = None;
+        for role in [
+            NodeRole::FirstControlPlane,
+            NodeRole::ControlPlane,
+            NodeRole::ControlPlane,
+        ] {
+            let mut attempt = Attempt::new(Case { role, ..case });
+            if let Some(shared) = shared {
+                attempt.host.shared = shared;
+            }
+            assert_eq!(attempt.upgrade().0, exit::DONE, "{role:?}\n{}", attempt.journal());
+            assert_eq!(core_dns(&attempt), "v1.14.3", "{role:?}");
+            shared = Some(attempt.host.shared.clone());
+        }
+    }
+}
+
+#[test]
+fn p7_p46_a_patch_release_follows_where_core_dns_is_newer_than_kubeadms_own() {
+    for case in [FIRST, FIRST_SLOW, SINGLE, OTHER, OTHER_SLOW] {
+        let case = Case {
+            from: "v1.36.1",
+            ..case
+        };
+        let mut attempt = Attempt::new(case);
+        {
+            let mut shared = attempt.host.shared.get();
+            shared.core_dns_tag = Some("v1.14.3".to_owned());
+            "v1.14.3".clone_into(&mut shared.core_dns);
+        }
+        assert_eq!(attempt.upgrade().0, exit::DONE, "{case:?}\n{}", attempt.journal());
+        assert_eq!(core_dns(&attempt), "v1.14.3", "{case:?}");
+        let proxy = attempt.host.shared.get().add_ons["daemonset/kube-proxy"].clone();
+        let last = case.role == NodeRole::ControlPlane || case.peers == 0;
+        assert_eq!(proxy, if last { "v1.36.3" } else { "v1.36.1" }, "{case:?}");
+    }
+}
+
+#[test]
+fn p46_with_a_new_minor_the_last_control_plane_brings_the_core_dns_that_was_named() {
+    let case = Case {
+        images: Some(("3.6.9-0", "v1.14.3")),
+        ..OTHER
+    };
+    let mut attempt = Attempt::new(case);
+    {
+        let mut shared = attempt.host.shared.get();
+        shared.etcd_tag = Some("3.6.9-0".to_owned());
+        shared.core_dns_tag = Some("v1.14.3".to_owned());
+    }
+    assert_eq!(core_dns(&attempt), "v1.13.1");
+    assert_eq!(attempt.upgrade().0, exit::DONE, "{}", attempt.journal());
+    assert_eq!(core_dns(&attempt), "v1.14.3");
+    attempt.assert_at_target(case);
 }
