@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use afloat_api::annotations;
 use afloat_api::kubeadm::configuration::{TaggedPart, image_tag, with_image_tag};
 use afloat_node::flags::numbers;
 use jiff::Timestamp;
@@ -13,6 +14,8 @@ use super::SimHost;
 use super::kubeadm::Said;
 use super::layout::core_dns_tag;
 
+/// Where Afloat notes in kubeadm's configuration which tags are its own.
+const NOTE: &str = "/metadata/annotations/afloat.dev~1named-images";
 const CORE_DNS: &str = "deployment/coredns";
 /// What kubeadm writes for its add-ons: kinds and names.
 const ADD_ONS: [(&str, &str); 12] = [
@@ -43,6 +46,8 @@ pub struct SharedState {
     /// The image tags that it names for etcd and CoreDNS.
     pub etcd_tag: Option<String>,
     pub core_dns_tag: Option<String>,
+    /// Which of them are Afloat's, as it noted it there.
+    pub named_images: Option<String>,
     /// How often it was written.
     revision: u64,
     /// The version whose kubeadm wrote the ConfigMap `kubelet-config`.
@@ -106,6 +111,7 @@ impl Shared {
             cluster_name: "sim".to_owned(),
             etcd_tag: None,
             core_dns_tag: None,
+            named_images: None,
             revision: 7,
             kubelet_config_version: String::new(),
             api_reachable: true,
@@ -163,12 +169,6 @@ impl SimHost {
         Ok(())
     }
 
-    /// `kubectl get configmap kubeadm-config --output jsonpath=…`
-    pub(super) fn get_config(&self) -> Said {
-        self.reaches_api()?;
-        Ok(config(&self.shared.get()))
-    }
-
     /// `kubectl get configmap kubeadm-config --output json`
     pub(super) fn get_config_object(&self) -> Said {
         self.reaches_api()?;
@@ -189,6 +189,9 @@ impl SimHost {
             return Err("the object has been modified; please apply your changes to the latest version".to_owned());
         }
         shared.take_tags(text("/data/ClusterConfiguration").ok_or("no ClusterConfiguration")?);
+        if let Some(note) = patch.pointer(NOTE) {
+            shared.named_images = note.as_str().map(str::to_owned);
+        }
         shared.written.insert("configmap/kubeadm-config".to_owned(), self.now);
         Ok(String::new())
     }
@@ -238,6 +241,7 @@ impl SimHost {
                 "configmap/kubeadm-config" => {
                     shared.kubernetes_version = version;
                     shared.take_tags(text("/data/ClusterConfiguration").unwrap_or_default());
+                    shared.named_images = text(NOTE).map(str::to_owned);
                 }
                 "configmap/kubelet-config" => shared.kubelet_config_version = version,
                 _ => {
@@ -283,11 +287,18 @@ fn object(shared: &SharedState, name: &str) -> Option<Value> {
     let (_, own) = name.split_once('/')?;
     let managers = json!([{"manager": "kubeadm", "operation": "Update", "time": written}]);
     let revision = shared.revision.to_string();
-    let metadata =
+    let mut metadata =
         json!({"name": own, "namespace": "kube-system", "resourceVersion": revision, "managedFields": managers});
     let mut data = json!({"version": version});
     if name == "configmap/kubeadm-config" {
         data["ClusterConfiguration"] = json!(config(shared));
+    }
+    let note = shared
+        .named_images
+        .as_ref()
+        .filter(|_| name == "configmap/kubeadm-config");
+    if let Some(note) = note {
+        metadata["annotations"] = json!({annotations::NAMED_IMAGES: note});
     }
     let mut object = json!({"apiVersion": "v1", "kind": kind, "metadata": metadata, "data": data});
     if name == CORE_DNS {

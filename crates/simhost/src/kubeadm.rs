@@ -8,7 +8,7 @@ use afloat_node::paths;
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::layout::{CERTIFICATES, manifest_with};
+use super::layout::{CERTIFICATES, core_dns_tag, etcd_tag, manifest_with};
 use super::{SimHost, seconds};
 
 /// A job that was started.
@@ -141,7 +141,6 @@ impl SimHost {
                 self.version_of(paths::KUBELET).unwrap_or_default()
             )),
             ("kubectl", [_, _, _, _, "get", "configmap", "kubeadm-config", _, "json"]) => self.get_config_object(),
-            ("kubectl", [_, _, _, _, "get", "configmap", "kubeadm-config", ..]) => self.get_config(),
             (
                 "kubectl",
                 [
@@ -174,6 +173,11 @@ impl SimHost {
             ) => self.get_objects(names),
             ("kubectl", [_, _, _, _, "delete", "--ignore-not-found", names @ ..]) => self.delete_objects(names),
             ("kubectl", [_, _, _, _, "replace", "--filename", file]) => self.replace_objects(file),
+            ("kubeadm", ["config", "images", "list", "--kubernetes-version", version]) => Ok(format!(
+                "registry.k8s.io/kube-apiserver:{version}\nregistry.k8s.io/coredns/coredns:{}\nregistry.k8s.io/etcd:{}\n",
+                core_dns_tag(version),
+                etcd_tag(version)
+            )),
             ("kubeadm", ["certs", "check-expiration", ..]) => Ok(self.expirations()),
             ("kubeadm", ["certs", "renew", "all"]) => {
                 self.renew_certificates();

@@ -13,7 +13,7 @@ use crate::instruction::{Context, Gate, Group, Instruction, Ran, Rendering, comm
 use crate::journal::Journal;
 use crate::paths;
 use crate::steps::etcd::Act;
-use crate::steps::{config, core_dns, grace};
+use crate::steps::{config, core_dns, grace, images};
 
 /// The word that stands for the swift way in the journal and the report.
 const SWIFT: &str = "swift";
@@ -131,7 +131,7 @@ impl Call {
 /// Whether kubeadm may have written to the cluster from this node: without that there is nothing to put back there, and no need of it.
 pub fn wrote_to_cluster(journal: &Journal) -> bool {
     let calls = [Call::Whole, Call::WithoutEtcd, Call::Rest];
-    calls.iter().any(|call| journal.intended.contains(&call.what())) || journal.intended.contains(config::NAMES_IMAGES)
+    calls.iter().any(|call| journal.intended.contains(&call.what())) || journal.intended.contains(images::NAMES_IMAGES)
 }
 
 /// Runs it.
@@ -171,7 +171,7 @@ pub fn control_plane(journal: &Journal) -> Vec<Instruction> {
         Instruction::FetchConfig,
         Instruction::KeepCluster,
     ];
-    if plan.role == NodeRole::FirstControlPlane && (plan.etcd_version.is_some() || plan.core_dns_version.is_some()) {
+    if plan.role == NodeRole::FirstControlPlane && images::has_to_name(journal) {
         program.push(Instruction::NameImages);
     }
     program.extend([

@@ -14,6 +14,7 @@ mod core_dns;
 mod ending;
 pub mod etcd;
 pub mod grace;
+pub mod images;
 pub mod kubeadm;
 pub mod runtime;
 pub mod runtime_config;

@@ -140,3 +140,95 @@ fn p46_with_a_new_minor_the_last_control_plane_brings_the_core_dns_that_was_name
     assert_eq!(core_dns(&attempt), "v1.14.3");
     attempt.assert_at_target(case);
 }
+
+/// What Afloat notes of both tags.
+const NOTE: &str = r#"{"CoreDNS":"v1.13.2","etcd":"3.6.7-0"}"#;
+
+/// A cluster whose configuration names tags, some of them Afloat's.
+fn with_tags(case: Case, etcd: &str, core_dns: &str, note: Option<&str>) -> Attempt {
+    let attempt = Attempt::new(case);
+    {
+        let mut shared = attempt.host.shared.get();
+        shared.etcd_tag = Some(etcd.to_owned());
+        shared.core_dns_tag = Some(core_dns.to_owned());
+        core_dns.clone_into(&mut shared.core_dns);
+        shared.named_images = note.map(str::to_owned);
+    }
+    attempt
+}
+
+#[test]
+fn p46_tags_that_afloat_wrote_go_with_their_version_and_a_persons_stay() {
+    let other_bundle = Case {
+        from: "v1.36.3",
+        ..FIRST
+    };
+    let named = Case {
+        images: Some(("3.6.9-0", "v1.14.3")),
+        ..FIRST
+    };
+    let ahead = r#"{"CoreDNS":"v1.14.3","etcd":"3.6.7-0"}"#;
+    let (etcd, core_dns) = ("3.6.7-0", "v1.13.2");
+    for (case, (etcd, core_dns, note), expected, note_then) in [
+        (FIRST, (etcd, core_dns, Some(NOTE)), (None, None), None),
+        (FIRST_SLOW, (etcd, core_dns, Some(NOTE)), (None, None), None),
+        (SINGLE, (etcd, core_dns, Some(NOTE)), (None, None), None),
+        // A person's, or by now a person's.
+        (FIRST, (etcd, core_dns, None), (Some(etcd), Some(core_dns)), None),
+        (FIRST, (etcd, "v1.13.3", Some(NOTE)), (None, Some("v1.13.3")), None),
+        (
+            FIRST,
+            (etcd, core_dns, Some("mine")),
+            (Some(etcd), Some(core_dns)),
+            None,
+        ),
+        // The next kubeadm would bring an older one.
+        (
+            FIRST,
+            (etcd, "v1.14.3", Some(ahead)),
+            (None, Some("v1.14.3")),
+            Some(r#"{"CoreDNS":"v1.14.3"}"#),
+        ),
+        // Another bundle of the same version.
+        (
+            other_bundle,
+            (etcd, core_dns, Some(NOTE)),
+            (Some(etcd), Some(core_dns)),
+            Some(NOTE),
+        ),
+        // Others are named.
+        (
+            named,
+            (etcd, core_dns, Some(NOTE)),
+            (Some("3.6.9-0"), Some("v1.14.3")),
+            Some(r#"{"CoreDNS":"v1.14.3","etcd":"3.6.9-0"}"#),
+        ),
+    ] {
+        let mut attempt = with_tags(case, etcd, core_dns, note);
+        let what = format!("{case:?} {etcd} {core_dns} {note:?}");
+        assert_eq!(attempt.upgrade().0, exit::DONE, "{what}\n{}", attempt.journal());
+        let (etcd, core_dns) = tags(&attempt);
+        assert_eq!((etcd.as_deref(), core_dns.as_deref()), expected, "{what}");
+        let noted = attempt.host.shared.get().named_images.clone();
+        let noted = noted.filter(|noted| noted != "mine");
+        assert_eq!(noted.as_deref(), note_then, "{what}");
+        let parts = attempt.host.static_parts();
+        let runs = parts.iter().find(|part| part.name == "etcd").unwrap();
+        assert_eq!(&*runs.version, expected.0.unwrap_or("3.6.8-0"), "{what}");
+    }
+}
+
+#[test]
+fn p46_undoing_puts_back_tags_that_were_taken_out() {
+    let mut attempt = with_tags(SINGLE, "3.6.7-0", "v1.13.2", Some(NOTE));
+    assert_eq!(attempt.upgrade().0, exit::DONE, "{}", attempt.journal());
+    assert_eq!(
+        (tags(&attempt), core_dns(&attempt)),
+        ((None, None), "v1.14.2".to_owned())
+    );
+    let ended = attempt.step_patiently(steps::ROLLBACK);
+    assert_eq!(outcome(&ended), (exit::DONE, StepOutcome::Done), "{ended:?}");
+    assert_eq!(tags(&attempt), (Some("3.6.7-0".to_owned()), Some("v1.13.2".to_owned())));
+    assert_eq!(core_dns(&attempt), "v1.13.2");
+    assert_eq!(attempt.host.shared.get().named_images.as_deref(), Some(NOTE));
+}
