@@ -339,6 +339,38 @@ fn k2_one_of_three_whose_etcd_starts_no_more_is_joined_anew_and_no_request_is_lo
 }
 
 #[test]
+fn k2_a_single_node_whose_etcd_starts_no_more_goes_back_to_its_snapshot() {
+    let site = single("e2e-lost-etcd");
+    site.kubectl(&["create", "configmap", "kept", "--from-literal=since=before"])
+        .unwrap();
+    let before = site.fingerprint("cp-1").unwrap();
+    site.break_etcd("cp-1", "3.6.8-0").unwrap();
+
+    assert_eq!(upgrade(&site, "broken"), Some(1), "{}", site.diagnosis());
+    let seen = look(&site);
+    site.settled(SETTLED).unwrap();
+    assert_eq!(site.states().unwrap()["cp-1"], "RolledBack");
+    assert_eq!(site.fingerprint("cp-1").unwrap(), before);
+    assert_eq!(site.left_behind(FROM).unwrap(), nothing());
+    let kept = site.object(&["get", "configmap", "kept"]).unwrap();
+    assert_eq!(kept["data"]["since"], "before");
+    // It says what is lost, and since when.
+    let journal = run(&site, "cp-1", "cat /var/lib/afloat/journal");
+    for text in [&seen, &journal] {
+        let since = text.split("whatever was written to the cluster since ").nth(1);
+        let since = since.and_then(|rest| rest.split_once(" is lost"));
+        let since = since.and_then(|(since, _)| since.parse::<jiff::Timestamp>().ok());
+        assert!(since.is_some(), "{text}");
+    }
+    let manifest = run(&site, "cp-1", "cat /etc/kubernetes/manifests/etcd.yaml");
+    assert!(manifest.contains("etcd:3.6.6-0"), "{manifest}");
+    let aside = run(&site, "cp-1", "ls /var/lib/etcd/afloat-aside-1/snap");
+    assert!(aside.contains("db"), "{aside}");
+
+    ends_at_the_target(&site);
+}
+
+#[test]
 fn k2_a_single_node_that_loses_its_power_in_the_middle_of_the_swap_goes_on_by_itself() {
     let site = single("e2e-power");
     site.apply_upgrade("cut", json!({})).unwrap();
