@@ -14,7 +14,8 @@ LAB_RUN = cargo run --quiet --package afloat-lab --bin lab -- --name $(or $(LAB)
 # The afloat that is tested is the one that is shipped, one file that needs nothing of its machine: built first, unless AFLOAT_STATIC names one.
 STATIC = $(abspath $(or $(CARGO_TARGET_DIR),target))/$(HOST_TARGET)/static/afloat
 E2E_NEEDS = lab-able lab-components $(if $(AFLOAT_STATIC),,static)
-# One table of all nodes of a run, printed at its end. Labs of a run that was killed end with it.
+# One table of all nodes of a run, printed at its end. Labs of a run that was killed end with it, and so do those of any other run that goes on beside it
+# on this machine: one at a time.
 TABLE = $(abspath $(or $(CARGO_TARGET_DIR),target))/e2e-table.txt
 E2E = rm -f "$(TABLE)"; trap 'cat "$(TABLE)" 2>/dev/null; $(LAB_RUN) down --beginning e2e-' EXIT; AFLOAT_E2E_TABLE="$(TABLE)" AFLOAT_STATIC="$(or $(AFLOAT_STATIC),$(STATIC))" cargo nextest run --package afloat-e2e --no-capture
 

@@ -1,15 +1,17 @@
-//! Everything that Afloat says and writes where others read it: logs of its pods and units, events, its objects, what its commands print.
+//! Everything that Afloat says and writes where others read it: logs of its pods and units, events, its objects, its metrics, what its commands print.
 //! Collected while an upgrade runs, since pods and their logs go away with it, and searched for what must never be in there.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use crate::read::{list, text};
 use crate::site::HOME;
 use crate::{Error, Site};
 
 /// Where kubelet keeps the logs of containers; those of Afloat's pods begin with its namespace.
 const LOGS: &str = "/var/log/pods";
+const OPERATOR: &str = "app.kubernetes.io/name=afloat-operator";
 /// What begins a token of a service account, and a private key.
 const ALWAYS: [&str; 2] = ["eyJhbGciOi", "PRIVATE KEY-----"];
 
@@ -64,6 +66,9 @@ impl Haystack {
     pub fn collect_lasting(&mut self, site: &Site) -> Result<(), Error> {
         let kinds =
             "clusterupgrades,controlplanekubeadmupgrades,workerskubeadmupgrades,nodekubeadmupgrades,configmaps,leases";
+        // As a person asks, which also says what events there are of each.
+        let described =
+            "clusterupgrades,controlplanekubeadmupgrades,workerskubeadmupgrades,nodekubeadmupgrades,pods,deployments";
         for (place, words) in [
             (
                 "events",
@@ -78,6 +83,8 @@ impl Haystack {
             ),
             ("objects", &["-n", HOME, "get", kinds, "-o", "yaml"]),
             ("nodes", &["get", "nodes", "-o", "yaml"]),
+            ("described objects", &["-n", HOME, "describe", described]),
+            ("described nodes", &["describe", "nodes"]),
         ] {
             self.add(place, &site.kubectl(words)?);
         }
@@ -90,6 +97,11 @@ impl Haystack {
             // A command that fails has said something too.
             let said = site.afloat(words).unwrap_or_else(|error| error.to_string());
             self.add(&format!("afloat {}", words.join(" ")), &said);
+        }
+        for operator in list(&site.object(&["-n", HOME, "get", "pods", "-l", OPERATOR])?) {
+            let name = text(operator, "/metadata/name");
+            let path = format!("/api/v1/namespaces/{HOME}/pods/{name}:8080/proxy/metrics");
+            self.add(&format!("metrics of {name}"), &site.kubectl(&["get", "--raw", &path])?);
         }
         for machine in site.lab.machines() {
             let units = machine.exec(["journalctl", "--no-pager", "--unit", "afloat*"])?;

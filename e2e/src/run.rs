@@ -104,8 +104,22 @@ impl Site {
         })
     }
 
-    /// Waits until every machine has what it needs. From then on the upgrade touches them, one by one.
-    pub fn await_staged(&self, within: Duration) -> Result<(), Error> {
+    /// The same, held until every machine has what it needs: whoever begins to count then has begun before the first cordon.
+    pub fn stage(&self, name: &str, mut further: Value, within: Duration) -> Result<(), Error> {
+        further["paused"] = json!(true);
+        self.apply_upgrade(name, further)?;
+        self.await_staged(within)
+    }
+
+    /// Lets go on what was held.
+    pub fn let_go(&self, name: &str) -> Result<(), Error> {
+        let patch = r#"{"spec": {"paused": false}}"#;
+        let words = ["-n", HOME, "patch", "clusterupgrade", name, "--type=merge", "-p", patch];
+        self.kubectl(&words).map(drop)
+    }
+
+    /// Waits until every machine has what it needs.
+    fn await_staged(&self, within: Duration) -> Result<(), Error> {
         let (begun, machines) = (Instant::now(), self.lab.machines().len());
         loop {
             let states = self.states().unwrap_or_default();

@@ -11,6 +11,7 @@ use serde_json::json;
 
 const FROM: &str = "v1.35.4";
 const MINOR: &str = "v1.36.1";
+const CONTROL_PLANES: [&str; 3] = ["cp-1", "cp-2", "cp-3"];
 const PATCH: &str = "v1.36.3";
 const LONG: Duration = Duration::from_mins(15);
 const SETTLED: Duration = Duration::from_mins(4);
@@ -66,17 +67,23 @@ fn p7_a_patch_release_follows_the_minor_and_machines_that_join_later_are_at_the_
 
 #[test]
 fn p46_a_bundle_of_the_version_that_is_there_brings_newer_parts() {
-    let site = Site::up(&Spec::single("e2e-parts"), FROM).unwrap();
+    let spec = Spec {
+        name: "e2e-parts".to_owned(),
+        workers: 0,
+        ..Spec::default()
+    };
+    let site = Site::up(&spec, FROM).unwrap();
     let bundle = Release::of(FROM).unwrap().with_parts_of(&Release::of(PATCH).unwrap());
     let image = site.publish_as(bundle, "v1.35.4-2").unwrap();
-    let runtime = |site: &Site| {
-        let node = site.object(&["get", "node", "cp-1"]).unwrap();
-        node["status"]["nodeInfo"]["containerRuntimeVersion"]
-            .as_str()
-            .unwrap()
-            .to_owned()
+    let runtimes = || {
+        CONTROL_PLANES.map(|name| {
+            let node = site.object(&["get", "node", name]).unwrap();
+            let runtime = node["status"]["nodeInfo"]["containerRuntimeVersion"].as_str();
+            runtime.unwrap().to_owned()
+        })
     };
-    let (before, kept) = (runtime(&site), site.digest("cp-1", "/usr/bin/kubelet").unwrap());
+    let kubelets = || CONTROL_PLANES.map(|name| site.digest(name, "/usr/bin/kubelet").unwrap());
+    let (before, kept) = (runtimes(), kubelets());
     let tag = |part: &str| {
         let tags = bundle.tags();
         tags.into_iter().find(|(name, _)| *name == part).unwrap().1
@@ -105,10 +112,11 @@ fn p46_a_bundle_of_the_version_that_is_there_brings_newer_parts() {
     assert_eq!(site.left_behind(FROM).unwrap(), Vec::<String>::new());
     assert_eq!(site.parts_not_at(&bundle).unwrap(), Vec::<String>::new());
     let wanted = bundle.containerd_version().unwrap();
-    let now = runtime(&site);
-    assert!(
-        now.ends_with(wanted.trim_start_matches('v')) && now != before,
-        "{before}, {now}"
-    );
-    assert_eq!(site.digest("cp-1", "/usr/bin/kubelet").unwrap(), kept);
+    for (before, now) in before.iter().zip(runtimes()) {
+        assert!(
+            now.ends_with(wanted.trim_start_matches('v')) && now != *before,
+            "{before}, {now}"
+        );
+    }
+    assert_eq!(kubelets(), kept);
 }

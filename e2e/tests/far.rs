@@ -28,9 +28,9 @@ fn p1_two_minors_are_taken_one_after_the_other_without_a_lost_request_and_worker
     let site = Site::up_through(&spec, &[BETWEEN], TO).unwrap();
     site.kubectl(&["create", "configmap", "kept", "--from-literal=since=before"])
         .unwrap();
-    site.apply_upgrade("far", json!({})).unwrap();
-    site.await_staged(LONG).unwrap();
+    site.stage("far", json!({}), LONG).unwrap();
     let probers = site.lab.probers().sparing().start().unwrap();
+    site.let_go("far").unwrap();
     let followed = site.upgrade(&[], LONG, Some(&probers), |_| Ok(())).unwrap();
     println!(
         "{}\nexit code {:?} after {:?}",

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use afloat_e2e::{Followed, Site, States};
-use afloat_lab::{Counts, Spec};
+use afloat_lab::{Counts, Running, Spec};
 use serde_json::json;
 
 const TO: &str = "v1.36.3";
@@ -58,6 +58,14 @@ fn assert_none_lost(counts: &Counts) {
 fn upgrade(site: &Site, name: &str) -> Option<i32> {
     site.apply_upgrade(name, json!({"undoAfterSeconds": 120})).unwrap();
     told(&site.upgrade(&[], LONG, None, |_| Ok(())).unwrap())
+}
+
+/// An upgrade that goes on from where everything was brought, and those who count from before its first cordon on.
+fn probers_before(site: &Site, name: &str) -> Running {
+    site.stage(name, json!({"undoAfterSeconds": 120}), LONG).unwrap();
+    let probers = site.lab.probers().sparing().start().unwrap();
+    site.let_go(name).unwrap();
+    probers
 }
 
 /// What a person sees who looks.
@@ -238,9 +246,7 @@ fn k2_one_of_three_whose_new_api_server_never_comes_up_puts_itself_back_and_no_r
     let site = Site::up(&spec, TO).unwrap();
     let before = site.fingerprint("cp-1").unwrap();
     site.break_api_server("cp-1").unwrap();
-    site.apply_upgrade("broken", json!({"undoAfterSeconds": 120})).unwrap();
-    site.await_staged(LONG).unwrap();
-    let probers = site.lab.probers().sparing().start().unwrap();
+    let probers = probers_before(&site, "broken");
     let followed = site.upgrade(&[], LONG, Some(&probers), |_| Ok(())).unwrap();
     let exit_code = told(&followed);
     let seen = look(&site);
@@ -274,9 +280,7 @@ fn k2_one_of_three_whose_new_kubelet_does_not_start_puts_itself_back_and_no_requ
     let site = Site::up(&spec, TO).unwrap();
     site.break_kubelet("cp-1").unwrap();
     let before = site.fingerprint("cp-1").unwrap();
-    site.apply_upgrade("broken", json!({"undoAfterSeconds": 120})).unwrap();
-    site.await_staged(LONG).unwrap();
-    let probers = site.lab.probers().sparing().start().unwrap();
+    let probers = probers_before(&site, "broken");
     let followed = site.upgrade(&[], LONG, Some(&probers), |_| Ok(())).unwrap();
     let exit_code = told(&followed);
     let seen = look(&site);
@@ -307,9 +311,7 @@ fn k2_one_of_three_whose_etcd_starts_no_more_is_joined_anew_and_no_request_is_lo
     let site = Site::up(&spec, TO).unwrap();
     let before = site.fingerprint("cp-1").unwrap();
     site.break_etcd("cp-1", "3.6.8-0").unwrap();
-    site.apply_upgrade("broken", json!({"undoAfterSeconds": 120})).unwrap();
-    site.await_staged(LONG).unwrap();
-    let probers = site.lab.probers().sparing().start().unwrap();
+    let probers = probers_before(&site, "broken");
     let followed = site.upgrade(&[], LONG, Some(&probers), |_| Ok(())).unwrap();
     let exit_code = told(&followed);
     let seen = look(&site);
@@ -329,6 +331,38 @@ fn k2_one_of_three_whose_etcd_starts_no_more_is_joined_anew_and_no_request_is_lo
     assert!(journal.contains("removed and joined anew"), "{seen}\n{journal}");
     let manifest = run(&site, "cp-1", "cat /etc/kubernetes/manifests/etcd.yaml");
     assert!(manifest.contains("--initial-cluster-state=existing"), "{manifest}");
+    assert!(manifest.contains("etcd:3.6.6-0"), "{manifest}");
+    let aside = run(&site, "cp-1", "ls /var/lib/etcd/afloat-aside-1/snap");
+    assert!(aside.contains("db"), "{aside}");
+
+    ends_at_the_target(&site);
+}
+
+#[test]
+fn k2_a_single_node_whose_etcd_starts_no_more_goes_back_to_its_snapshot() {
+    let site = single("e2e-lost-etcd");
+    site.kubectl(&["create", "configmap", "kept", "--from-literal=since=before"])
+        .unwrap();
+    let before = site.fingerprint("cp-1").unwrap();
+    site.break_etcd("cp-1", "3.6.8-0").unwrap();
+
+    assert_eq!(upgrade(&site, "broken"), Some(1), "{}", site.diagnosis());
+    let seen = look(&site);
+    site.settled(SETTLED).unwrap();
+    assert_eq!(site.states().unwrap()["cp-1"], "RolledBack");
+    assert_eq!(site.fingerprint("cp-1").unwrap(), before);
+    assert_eq!(site.left_behind(FROM).unwrap(), nothing());
+    let kept = site.object(&["get", "configmap", "kept"]).unwrap();
+    assert_eq!(kept["data"]["since"], "before");
+    // It says what is lost, and since when.
+    let journal = run(&site, "cp-1", "cat /var/lib/afloat/journal");
+    for text in [&seen, &journal] {
+        let since = text.split("whatever was written to the cluster since ").nth(1);
+        let since = since.and_then(|rest| rest.split_once(" is lost"));
+        let since = since.and_then(|(since, _)| since.parse::<jiff::Timestamp>().ok());
+        assert!(since.is_some(), "{text}");
+    }
+    let manifest = run(&site, "cp-1", "cat /etc/kubernetes/manifests/etcd.yaml");
     assert!(manifest.contains("etcd:3.6.6-0"), "{manifest}");
     let aside = run(&site, "cp-1", "ls /var/lib/etcd/afloat-aside-1/snap");
     assert!(aside.contains("db"), "{aside}");

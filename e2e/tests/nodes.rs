@@ -24,10 +24,10 @@ const NODES: [&str; 5] = ["cp-1", "cp-2", "cp-3", "w-1", "w-2"];
 const MOST_VIRTUAL_OUTAGE: Duration = Duration::from_secs(20);
 const CONTROL_PLANES: [&str; 3] = ["cp-1", "cp-2", "cp-3"];
 
-/// Bringing two gigabytes to each of five machines on one disk and two cores is slow for all of them, as it is on no site: what is counted
-/// begins with the first cordon.
-fn probers_once_staged(site: &Site) -> Running {
-    site.await_staged(LONG).unwrap();
+/// Bringing two gigabytes to each of five machines on one disk and two cores is slow for all of them, as it is on no site: counting begins
+/// when it is done, and before the first cordon, which is held until the upgrade is let go.
+fn probers_once_staged(site: &Site, upgrade: &str) -> Running {
+    site.stage(upgrade, json!({}), LONG).unwrap();
     site.lab.probers().start().unwrap()
 }
 
@@ -129,10 +129,10 @@ fn p1_p37_k34_an_ha_cluster_is_upgraded_without_a_lost_request_while_operators_d
     }
     site.kubectl(&["create", "configmap", "kept", "--from-literal=since=before"])
         .unwrap();
-    site.apply_upgrade("to-v1-36-3", json!({})).unwrap();
-    let probers = probers_once_staged(&site);
+    let probers = probers_once_staged(&site, "to-v1-36-3");
     let held = virtual_address(&site);
     let endpoints = Endpoints::watch(&site, "web").unwrap();
+    site.let_go("to-v1-36-3").unwrap();
     let (mut killed, mut rebooted, mut order) = (None, false, Vec::new());
     let followed = site
         .upgrade(&[], LONG, Some(&probers), |states| {
@@ -192,8 +192,8 @@ fn k2_a_control_plane_on_which_kubeadm_fails_is_put_back_and_the_upgrade_stops()
     let site = Site::up(&spec, TO).unwrap();
     site.break_kubeadm("cp-1").unwrap();
     let before = site.fingerprint("cp-1").unwrap();
-    site.apply_upgrade("broken", json!({})).unwrap();
-    let probers = probers_once_staged(&site);
+    let probers = probers_once_staged(&site, "broken");
+    site.let_go("broken").unwrap();
 
     let followed = site.upgrade(&[], LONG, Some(&probers), |_| Ok(())).unwrap();
     println!(

@@ -120,9 +120,9 @@ fn p1_two_hundred_requests_a_second_and_open_watches_are_served_while_control_pl
         ..Spec::default()
     };
     let site = Site::up(&spec, TO).unwrap();
-    site.apply_upgrade("load", json!({})).unwrap();
-    site.await_staged(LONG).unwrap();
+    site.stage("load", json!({}), LONG).unwrap();
     let probers = site.lab.probers().sparing().with_load(220, 10).start().unwrap();
+    site.let_go("load").unwrap();
     let begun = Instant::now();
     let followed = site.upgrade(&[], LONG, Some(&probers), |_| Ok(())).unwrap();
     println!(

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use crate::{Error, Progress, cgroup::Hierarchies, home::Home, shell};
+use crate::{Error, Progress, cgroup::Hierarchies, home::Home, network::Network, shell};
 
 const PROGRAMS: [(&str, &str); 8] = [
     ("systemd-nspawn", "systemd-container"),
@@ -24,6 +24,14 @@ pub(crate) fn able(home: &Home, machines: u8) -> Result<Hierarchies, Error> {
     let mut missing = Vec::new();
     if !rustix::process::geteuid().is_root() {
         missing.push("it needs root: machines are made of namespaces, cgroups and mounts".to_owned());
+    } else if on_path("ip")
+        && let Err(error) = Network::can_be_made()
+    {
+        // A root without its rights, as in many a container, is seen only when it tries.
+        let why = error.to_string().replace('\n', " ");
+        missing.push(format!(
+            "it cannot make networks of its own, as root can that has CAP_SYS_ADMIN and CAP_NET_ADMIN: {why}"
+        ));
     }
     for (program, package) in PROGRAMS {
         if !on_path(program) {

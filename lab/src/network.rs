@@ -50,6 +50,13 @@ impl Network {
         Ok(())
     }
 
+    /// Whether one can be made here at all: it is, and is gone again.
+    pub(crate) fn can_be_made() -> Result<(), Error> {
+        let trial = Self::of(&format!("able-{}", std::process::id()));
+        let made = trial.make();
+        made.and(trial.remove())
+    }
+
     fn ip(&self, words: &str) -> Result<String, Error> {
         let mut arguments = vec!["-n", &self.name];
         arguments.extend(words.split(' '));

@@ -10,6 +10,8 @@ pub const BECAUSE: &str = "afloat.dev/because";
 pub const CORDONED_BY: &str = "afloat.dev/cordoned-by";
 /// On an object or a Node that was paused for an upgrade: uid of the upgrade. Only one with it is resumed at the end.
 pub const PAUSED_BY: &str = "afloat.dev/paused-by";
+/// On kubeadm's configuration: the image tags there that Afloat wrote, as JSON. They go with the version of Kubernetes that they were written for.
+pub const NAMED_IMAGES: &str = "afloat.dev/named-images";
 /// On the Secret with the webhook's certificate: when the next one is made.
 pub const RENEW_AFTER: &str = "afloat.dev/renew-after";
 /// On Harvester's ManagedChart: how KubeVirt was to renew running machines before an upgrade took that from it, as JSON.

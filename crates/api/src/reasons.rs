@@ -89,7 +89,7 @@ pub enum Reason {
     InvalidSpec,
     /// A version would go down.
     Downgrade,
-    /// kubeadm's configuration names the tag of an image, which stays until another one is named.
+    /// kubeadm's configuration names the tag of an image, which stays until another one is named, unless Afloat wrote it for another version.
     ImagePinned,
     /// Versions would be further apart than Kubernetes supports.
     VersionSkew,

@@ -118,6 +118,20 @@ const MUST_NOT_AT_HARVESTER: &[(&str, &str, &str)] = &[
     ),
 ];
 
+/// What `past-budgets.yaml` adds, for pods that an eviction cannot move.
+const MUST_PAST_BUDGETS: &[(&str, &str, &str)] = &[("delete", "pods", "shop"), ("delete", "pods", "kube-system")];
+
+/// What it does not.
+const MUST_NOT_PAST_BUDGETS: &[(&str, &str, &str)] = &[
+    ("deletecollection", "pods", "shop"),
+    ("patch", "pods", "shop"),
+    ("update", "pods", "shop"),
+    ("delete", "poddisruptionbudgets.policy", "shop"),
+    ("delete", "deployments.apps", "shop"),
+    ("delete", "persistentvolumeclaims", "shop"),
+    ("delete", "namespaces", "-"),
+];
+
 struct Cluster {
     plane: ControlPlane,
     kubectl: PathBuf,
@@ -229,6 +243,19 @@ fn where_it_upgrades_harvester_it_may_do_that_and_nothing_beside() {
         assert!(!cluster.may("delete", *kind), "it can delete {kind:?}, and must not");
     }
     let rows = MUST_NOT.iter().chain(MUST_NOT_AT_HARVESTER);
+    let beside: Vec<_> = rows.filter(|row| cluster.can_i(**row)).collect();
+    assert!(beside.is_empty(), "it can, and must not: {beside:?}");
+}
+
+#[test]
+fn past_budgets_it_may_delete_pods_and_nothing_beside() {
+    let cluster = Cluster::installed(&Options::default());
+    cluster.apply(&["install/past-budgets.yaml"]);
+    let rows = MUST.iter().chain(MUST_PAST_BUDGETS);
+    let lacks: Vec<_> = rows.filter(|row| !cluster.can_i(**row)).collect();
+    assert!(lacks.is_empty(), "it cannot: {lacks:?}");
+    let rows = MUST_NOT.iter().chain(MUST_NOT_PAST_BUDGETS);
+    let rows = rows.filter(|row| !MUST_PAST_BUDGETS.contains(row));
     let beside: Vec<_> = rows.filter(|row| cluster.can_i(**row)).collect();
     assert!(beside.is_empty(), "it can, and must not: {beside:?}");
 }

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use crate::host::{Answer, Command, Endpoint, Host, HostError, Job, UnitOrder, UnitState};
 use crate::journal::{Journal, Kept, StepState};
-use crate::steps::{cluster, config, etcd, grace, kubeadm, runtime, runtime_config, stage, stand_aside, undo};
+use crate::steps::{cluster, config, etcd, grace, images, kubeadm, runtime, runtime_config, stage, stand_aside, undo};
 use crate::{bundle, flags, paths};
 
 /// Between two looks at something that is waited for.
@@ -193,7 +193,7 @@ impl Instruction {
             Self::RestartRuntime => "restarts containerd".to_owned(),
             Self::FetchConfig => "reads the cluster's configuration".to_owned(),
             Self::KeepCluster => "keeps the cluster's configuration and add-ons".to_owned(),
-            Self::NameImages => config::NAMES_IMAGES.to_owned(),
+            Self::NameImages => images::NAMES_IMAGES.to_owned(),
             Self::Render(Rendering::Present) => "renders the manifests as they should be now".to_owned(),
             Self::Render(Rendering::Etcd) => "renders etcd's new manifest".to_owned(),
             Self::Render(Rendering::ControlPlane) => "renders the new manifests".to_owned(),
@@ -237,7 +237,7 @@ impl Instruction {
             Self::RestartRuntime => c.order(paths::CONTAINERD_UNIT, UnitOrder::Restart),
             Self::FetchConfig => config::fetch(c),
             Self::KeepCluster => cluster::keep(c),
-            Self::NameImages => config::name_images(c),
+            Self::NameImages => images::name(c),
             Self::Render(rendering) => config::render(c, *rendering),
             Self::ChooseMethod => kubeadm::choose(c),
             Self::PlaceKubeadm { version } => c.place(&bundle::kubernetes(version, "kubeadm"), paths::KUBEADM),

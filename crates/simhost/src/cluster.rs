@@ -4,13 +4,19 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use afloat_api::annotations;
 use afloat_api::kubeadm::configuration::{TaggedPart, image_tag, with_image_tag};
+use afloat_node::flags::numbers;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::SimHost;
 use super::kubeadm::Said;
+use super::layout::core_dns_tag;
 
+/// Where Afloat notes in kubeadm's configuration which tags are its own.
+const NOTE: &str = "/metadata/annotations/afloat.dev~1named-images";
+const CORE_DNS: &str = "deployment/coredns";
 /// What kubeadm writes for its add-ons: kinds and names.
 const ADD_ONS: [(&str, &str); 12] = [
     ("ServiceAccount", "kube-proxy"),
@@ -40,6 +46,8 @@ pub struct SharedState {
     /// The image tags that it names for etcd and CoreDNS.
     pub etcd_tag: Option<String>,
     pub core_dns_tag: Option<String>,
+    /// Which of them are Afloat's, as it noted it there.
+    pub named_images: Option<String>,
     /// How often it was written.
     revision: u64,
     /// The version whose kubeadm wrote the ConfigMap `kubelet-config`.
@@ -48,6 +56,8 @@ pub struct SharedState {
     pub api_reachable: bool,
     /// The version of each add-on's objects, by `daemonset/kube-proxy`.
     pub add_ons: BTreeMap<String, String>,
+    /// The tag of the image that CoreDNS runs.
+    pub core_dns: String,
     /// The version of each control plane's API server: kubeadm brings add-ons only where it finds no other than its own.
     pub api_servers: BTreeMap<String, String>,
     /// When kubeadm last wrote to an object; nothing of those that it wrote long ago.
@@ -80,6 +90,17 @@ impl SharedState {
     pub fn set_add_ons(&mut self, version: &str) {
         let names = ADD_ONS.map(|(kind, name)| format!("{}/{name}", kind.to_lowercase()));
         self.add_ons = names.into_iter().map(|name| (name, version.to_owned())).collect();
+        core_dns_tag(version).clone_into(&mut self.core_dns);
+    }
+
+    /// kubeadm knows the ways of CoreDNS's configuration up to its own version, and none from one that is newer or that it does not know:
+    /// whatever tag its own configuration names.
+    pub fn core_dns_migrates(&self, version: &str) -> Result<(), String> {
+        let (from, to) = (self.core_dns.as_str(), core_dns_tag(version));
+        if numbers(from).is_empty() || numbers(from) > numbers(to) {
+            return Err(format!("cannot migrate up to '{to}' from '{from}'"));
+        }
+        Ok(())
     }
 }
 
@@ -90,10 +111,12 @@ impl Shared {
             cluster_name: "sim".to_owned(),
             etcd_tag: None,
             core_dns_tag: None,
+            named_images: None,
             revision: 7,
             kubelet_config_version: String::new(),
             api_reachable: true,
             add_ons: BTreeMap::new(),
+            core_dns: String::new(),
             api_servers: BTreeMap::new(),
             written: BTreeMap::new(),
         };
@@ -125,22 +148,25 @@ impl SimHost {
     }
 
     /// The last thing that kubeadm does on a control plane, where no other is behind.
-    pub(super) fn publish_add_ons(&self, version: &str) {
+    pub(super) fn publish_add_ons(&self, version: &str, core_dns: bool) -> Result<(), String> {
         let mut shared = self.shared.get();
         if shared.api_servers.values().any(|other| other != version) {
-            return;
+            return Ok(());
         }
-        shared.set_add_ons(version);
-        let names: Vec<_> = shared.add_ons.keys().cloned().collect();
-        for name in names {
-            shared.written.insert(name, self.now);
+        if core_dns {
+            let migrates = shared.core_dns_migrates(version);
+            migrates.map_err(|why| format!("error execution phase addon/coredns: {why}"))?;
+            let named = shared.core_dns_tag.clone();
+            shared.core_dns = named.unwrap_or_else(|| core_dns_tag(version).to_owned());
         }
-    }
-
-    /// `kubectl get configmap kubeadm-config --output jsonpath=…`
-    pub(super) fn get_config(&self) -> Said {
-        self.reaches_api()?;
-        Ok(config(&self.shared.get()))
+        for (kind, name) in ADD_ONS {
+            if core_dns || !name.contains("dns") {
+                let name = format!("{}/{name}", kind.to_lowercase());
+                shared.add_ons.insert(name.clone(), version.to_owned());
+                shared.written.insert(name, self.now);
+            }
+        }
+        Ok(())
     }
 
     /// `kubectl get configmap kubeadm-config --output json`
@@ -163,6 +189,9 @@ impl SimHost {
             return Err("the object has been modified; please apply your changes to the latest version".to_owned());
         }
         shared.take_tags(text("/data/ClusterConfiguration").ok_or("no ClusterConfiguration")?);
+        if let Some(note) = patch.pointer(NOTE) {
+            shared.named_images = note.as_str().map(str::to_owned);
+        }
         shared.written.insert("configmap/kubeadm-config".to_owned(), self.now);
         Ok(String::new())
     }
@@ -212,11 +241,16 @@ impl SimHost {
                 "configmap/kubeadm-config" => {
                     shared.kubernetes_version = version;
                     shared.take_tags(text("/data/ClusterConfiguration").unwrap_or_default());
+                    shared.named_images = text(NOTE).map(str::to_owned);
                 }
                 "configmap/kubelet-config" => shared.kubelet_config_version = version,
                 _ => {
                     let place = shared.add_ons.get_mut(&name).ok_or("there is no such object")?;
                     *place = version;
+                    let image = text("/spec/template/spec/containers/0/image").filter(|_| name == CORE_DNS);
+                    if let Some((_, tag)) = image.and_then(|image| image.rsplit_once(':')) {
+                        tag.clone_into(&mut shared.core_dns);
+                    }
                 }
             }
         }
@@ -253,11 +287,23 @@ fn object(shared: &SharedState, name: &str) -> Option<Value> {
     let (_, own) = name.split_once('/')?;
     let managers = json!([{"manager": "kubeadm", "operation": "Update", "time": written}]);
     let revision = shared.revision.to_string();
-    let metadata =
+    let mut metadata =
         json!({"name": own, "namespace": "kube-system", "resourceVersion": revision, "managedFields": managers});
     let mut data = json!({"version": version});
     if name == "configmap/kubeadm-config" {
         data["ClusterConfiguration"] = json!(config(shared));
     }
-    Some(json!({"apiVersion": "v1", "kind": kind, "metadata": metadata, "data": data}))
+    let note = shared
+        .named_images
+        .as_ref()
+        .filter(|_| name == "configmap/kubeadm-config");
+    if let Some(note) = note {
+        metadata["annotations"] = json!({annotations::NAMED_IMAGES: note});
+    }
+    let mut object = json!({"apiVersion": "v1", "kind": kind, "metadata": metadata, "data": data});
+    if name == CORE_DNS {
+        let image = format!("registry.k8s.io/coredns/coredns:{}", shared.core_dns);
+        object["spec"] = json!({"template": {"spec": {"containers": [{"name": "coredns", "image": image}]}}});
+    }
+    Some(object)
 }

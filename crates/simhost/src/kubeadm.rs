@@ -8,7 +8,7 @@ use afloat_node::paths;
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::layout::{CERTIFICATES, manifest_with};
+use super::layout::{CERTIFICATES, core_dns_tag, etcd_tag, manifest_with};
 use super::{SimHost, seconds};
 
 /// A job that was started.
@@ -40,10 +40,17 @@ struct Output {
 enum Finish {
     Nothing,
     /// Of `apply`: what all nodes read then, and the add-ons.
-    Publish(String),
+    Publish(String, AddOns),
     /// Of `node` on a control plane.
-    AddOns(String),
+    AddOns(String, AddOns),
     Restore(Vec<(String, String)>, Box<Finish>),
+}
+
+/// Which of the two are brought.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum AddOns {
+    Both,
+    WithoutCoreDns,
 }
 
 /// What a program says, or the error it ends with.
@@ -77,22 +84,26 @@ impl SimHost {
             job.then.is_some() && now >= job.ends && !waits
         };
         let due = self.jobs.iter().find(|(_, job)| due(job)).map(|(name, _)| name.clone());
-        let Some(job) = due.and_then(|name| self.jobs.get_mut(&name)) else {
+        let Some((name, job)) = due.and_then(|name| Some((name.clone(), self.jobs.get_mut(&name)?))) else {
             return false;
         };
         let gave_up = job.waits_until.is_some() && !ready;
         if gave_up {
             job.output = failure("[upgrade/staticpods] timed out waiting: the old manifests are back");
         }
-        match job.then.take() {
+        let published = match job.then.take() {
             Some(Finish::Restore(manifests, _)) if gave_up => {
                 for (path, text) in manifests {
                     self.disk.write_unsynced(&path, text.as_bytes(), 0o600);
                 }
+                Ok(())
             }
             Some(Finish::Restore(_, then)) => self.publish(*then),
             Some(then) => self.publish(then),
-            None => {}
+            None => Ok(()),
+        };
+        if let (Err(message), Some(job)) = (published, self.jobs.get_mut(&name)) {
+            job.output = failure(&message);
         }
         true
     }
@@ -102,15 +113,16 @@ impl SimHost {
         self.jobs.retain(|_, job| job.then.is_none());
     }
 
-    fn publish(&self, then: Finish) {
-        match then {
-            Finish::Nothing | Finish::Restore(..) => {}
-            Finish::AddOns(version) => self.publish_add_ons(&version),
-            Finish::Publish(version) => {
+    fn publish(&self, then: Finish) -> Result<(), String> {
+        let (version, add_ons) = match then {
+            Finish::Nothing | Finish::Restore(..) => return Ok(()),
+            Finish::AddOns(version, add_ons) => (version, add_ons),
+            Finish::Publish(version, add_ons) => {
                 self.publish_config(&version);
-                self.publish_add_ons(&version);
+                (version, add_ons)
             }
-        }
+        };
+        self.publish_add_ons(&version, add_ons == AddOns::Both)
     }
 
     fn start_job(&mut self, command: &Command) -> SimJob {
@@ -129,7 +141,6 @@ impl SimHost {
                 self.version_of(paths::KUBELET).unwrap_or_default()
             )),
             ("kubectl", [_, _, _, _, "get", "configmap", "kubeadm-config", _, "json"]) => self.get_config_object(),
-            ("kubectl", [_, _, _, _, "get", "configmap", "kubeadm-config", ..]) => self.get_config(),
             (
                 "kubectl",
                 [
@@ -162,6 +173,11 @@ impl SimHost {
             ) => self.get_objects(names),
             ("kubectl", [_, _, _, _, "delete", "--ignore-not-found", names @ ..]) => self.delete_objects(names),
             ("kubectl", [_, _, _, _, "replace", "--filename", file]) => self.replace_objects(file),
+            ("kubeadm", ["config", "images", "list", "--kubernetes-version", version]) => Ok(format!(
+                "registry.k8s.io/kube-apiserver:{version}\nregistry.k8s.io/coredns/coredns:{}\nregistry.k8s.io/etcd:{}\n",
+                core_dns_tag(version),
+                etcd_tag(version)
+            )),
             ("kubeadm", ["certs", "check-expiration", ..]) => Ok(self.expirations()),
             ("kubeadm", ["certs", "renew", "all"]) => {
                 self.renew_certificates();
@@ -261,7 +277,9 @@ impl SimHost {
         }
         let own = self.version_of(paths::KUBEADM).unwrap_or_default().to_owned();
         let allowed = self.reaches_api().and_then(|()| match args {
-            ["apply", "phase", "preflight", version, ..] | ["apply", version, ..] => self.may_apply(&own, version),
+            ["apply", "phase", "preflight", version, ..] | ["apply", version, ..] => self
+                .may_apply(&own, version)
+                .and_then(|()| self.checks_core_dns(&own, args)),
             _ => self.may_follow(&own),
         });
         if let Err(message) = allowed {
@@ -300,9 +318,14 @@ impl SimHost {
             }
         }
         self.write_kubelet_config(own);
+        let add_ons = if lists(args, "--skip-phases=", "addon/coredns") {
+            AddOns::WithoutCoreDns
+        } else {
+            AddOns::Both
+        };
         let then = match args {
-            ["apply", version, ..] => Finish::Publish((*version).to_owned()),
-            _ if self.machine.is_control_plane() => Finish::AddOns(own.to_owned()),
+            ["apply", version, ..] => Finish::Publish((*version).to_owned(), add_ons),
+            _ if self.machine.is_control_plane() => Finish::AddOns(own.to_owned(), add_ons),
             _ => Finish::Nothing,
         };
         let mut job = self.ended_after(3, Ok(String::new()));
@@ -329,6 +352,18 @@ impl SimHost {
         }
         if minor(version) > minor(&present).map(|minor| minor + 1) {
             return Err(format!("{version} is more than one minor away from {present}"));
+        }
+        Ok(())
+    }
+
+    /// Made also where the add-on itself is skipped.
+    fn checks_core_dns(&self, own: &str, args: &[&str]) -> Result<(), String> {
+        let flag = "--ignore-preflight-errors=";
+        let made = !lists(args, "--skip-phases=", "preflight");
+        let ignores = ["CoreDNSMigration", "CoreDNSUnsupportedPlugins"].map(|check| lists(args, flag, check));
+        if made && ignores != [true, true] {
+            let migrates = self.shared.get().core_dns_migrates(own);
+            return migrates.map_err(|why| format!("[ERROR CoreDNSMigration]: CoreDNS will not be upgraded: {why}"));
         }
         Ok(())
     }
@@ -366,6 +401,12 @@ impl SimHost {
         let flags = migrate(flags, own);
         self.disk.write_unsynced(paths::KUBELET_FLAGS, flags.as_bytes(), 0o644);
     }
+}
+
+/// Whether a flag of many values has this one.
+fn lists(args: &[&str], flag: &str, value: &str) -> bool {
+    let mut lists = args.iter().filter_map(|arg| arg.strip_prefix(flag));
+    lists.any(|list| list.split(',').any(|one| one == value))
 }
 
 fn failure(message: &str) -> Output {

@@ -90,6 +90,17 @@ pub fn etcd_tag(version: &str) -> &'static str {
     }
 }
 
+/// The image tag of CoreDNS that goes with a version of Kubernetes.
+pub fn core_dns_tag(version: &str) -> &'static str {
+    match minor(version) {
+        Some(..=32) => "v1.11.3",
+        Some(33) => "v1.12.0",
+        Some(34) => "v1.12.1",
+        Some(35) => "v1.13.1",
+        _ => "v1.14.2",
+    }
+}
+
 /// Where the other members find the one at an address.
 pub fn peer_url(address: &str) -> String {
     format!("https://{address}:2380")

@@ -375,6 +375,7 @@ impl Attempt {
             let shared = self.host.shared.get();
             assert_eq!(shared.kubernetes_version, case.from, "{case:?}");
             assert_eq!((&shared.etcd_tag, &shared.core_dns_tag), (&None, &None), "{case:?}");
+            assert_eq!(shared.named_images, None, "{case:?}");
         }
         self.assert_add_ons_at(case.from, case);
     }

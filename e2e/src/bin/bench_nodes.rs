@@ -126,10 +126,10 @@ fn by_afloat(spec: &Spec, to: &str, way: Way) -> Result<Outcome, Error> {
     let site = Site::up(spec, to)?;
     let method = if way == Way::Swift { "Swift" } else { "Conservative" };
     let begun = Instant::now();
-    site.apply_upgrade("measured", json!({"controlPlane": {"method": method}}))?;
-    site.await_staged(LONG)?;
+    site.stage("measured", json!({"controlPlane": {"method": method}}), LONG)?;
     let ahead = begun.elapsed().as_secs_f64();
     let probers = site.lab.probers().sparing().start()?;
+    site.let_go("measured")?;
     let followed = site.upgrade(&[], LONG, Some(&probers), |_| Ok(()))?;
     let whole = followed.took.as_secs_f64();
     site.settled(LONG)?;

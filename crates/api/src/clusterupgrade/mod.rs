@@ -109,7 +109,7 @@ pub struct ClusterUpgradeSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bundle: Option<Bundle>,
     /// Image tag of etcd, where the bundle brings another than kubeadm of that version asks for. It is written into kubeadm's configuration,
-    /// where it stays until another one is named. Left out, what is written there, or else kubeadm's own.
+    /// where it stays for this version of Kubernetes. Left out, what is written there, or else kubeadm's own.
     #[schemars(length(min = 1, max = 128))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rules::image_tag())]

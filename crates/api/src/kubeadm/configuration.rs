@@ -87,6 +87,26 @@ pub fn with_image_tag(config: &str, part: TaggedPart, tag: &str) -> Option<Strin
     Some(lines.join("\n") + "\n")
 }
 
+/// The configuration without a tag for a part, so that kubeadm has the last word.
+pub fn without_image_tag(config: &str, part: TaggedPart) -> String {
+    let mut lines: Vec<&str> = config.lines().collect();
+    let own = indent(part.keys().len());
+    let Some((from, to)) = within(&lines, part.keys()) else {
+        return config.to_owned();
+    };
+    let is_tag = |line: &&str| line.strip_prefix(&own).is_some_and(|rest| rest.starts_with(TAG));
+    let Some(at) = (from..to).find(|index| is_tag(&lines[*index])) else {
+        return config.to_owned();
+    };
+    lines.remove(at);
+    // A key with nothing below it is nothing, where kubeadm writes an empty object.
+    let emptied = (to - from == 1).then(|| format!("{} {{}}", lines[from - 1]));
+    if let Some(line) = &emptied {
+        lines[from - 1] = line;
+    }
+    lines.join("\n") + "\n"
+}
+
 fn indent(depth: usize) -> String {
     "  ".repeat(depth)
 }
@@ -158,6 +178,27 @@ mod tests {
         // kubeadm leaves out what it has nothing to say of.
         let written = with_image_tag("kind: ClusterConfiguration\n", TaggedPart::CoreDns, "v1").unwrap();
         assert_eq!(parsed(&written)["dns"]["imageTag"], "v1", "{written}");
+    }
+
+    #[test]
+    fn p46_a_tag_is_taken_out_and_nothing_else_changes() {
+        for config in [PLAIN, PINNED] {
+            for (part, pointer) in [(TaggedPart::Etcd, "/etcd/local"), (TaggedPart::CoreDns, "/dns")] {
+                let without = without_image_tag(config, part);
+                assert_eq!(image_tag(&without, part), None, "{without}");
+                let (mut before, after) = (parsed(config), parsed(&without));
+                before
+                    .pointer_mut(pointer)
+                    .unwrap()
+                    .as_object_mut()
+                    .unwrap()
+                    .remove("imageTag");
+                assert_eq!(after, before, "{without}");
+                let named = with_image_tag(&without, part, "3.10").unwrap();
+                assert_eq!(without_image_tag(&named, part), without);
+            }
+        }
+        assert_eq!(without_image_tag("kind: x\n", TaggedPart::Etcd), "kind: x\n");
     }
 
     #[test]

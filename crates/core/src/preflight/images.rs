@@ -40,14 +40,16 @@ impl Look<'_> {
         }
     }
 
-    /// A tag that somebody wrote stays what it is, also where kubeadm would bring a newer one.
+    /// A tag that somebody wrote stays what it is, also where kubeadm would bring a newer one. One that Afloat wrote for a bundle of another
+    /// version is taken out by the first control plane (`afloat-node`, `steps/images.rs`).
     fn stays_pinned(&mut self, part: TaggedPart) {
         let config = self.view.kubeadm_config.clone().unwrap_or_default();
         let (Some(tag), word) = (image_tag(&config, part), part.word()) else {
             return;
         };
-        let message =
-            format!("names the image tag {tag} for {word}: it stays, whatever this version of kubeadm would bring");
+        let message = format!(
+            "names the image tag {tag} for {word}: it stays, whatever this version of kubeadm would bring, unless Afloat wrote it for another version"
+        );
         let remedy = format!("to bring another one: spec.{}", part.field());
         let object = kubeadm_config();
         self.say(Severity::Info, Reason::ImagePinned, object, &message, Some(&remedy));

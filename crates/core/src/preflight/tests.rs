@@ -312,7 +312,7 @@ fn p46_tags_of_images_are_looked_at_before_anything_is_changed() {
         found,
         [
             "info configmap/kube-system/kubeadm-config:ImagePinned names the image tag v1.12.0 for CoreDNS: it stays, whatever this \
-          version of kubeadm would bring; help: to bring another one: spec.coreDNSVersion"
+          version of kubeadm would bring, unless Afloat wrote it for another version; help: to bring another one: spec.coreDNSVersion"
         ]
     );
     assert_eq!(told_with(&cluster, &named("v1.36.3", None, Some("v1.14.2"))), [""; 0]);

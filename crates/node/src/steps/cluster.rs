@@ -55,7 +55,7 @@ struct Back {
 }
 
 /// `daemonset/kube-proxy`, as kubectl is asked for it.
-fn name_of(object: &Value) -> String {
+pub(super) fn name_of(object: &Value) -> String {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     format!("{}/{}", text("/kind").to_lowercase(), text("/metadata/name"))
 }
@@ -86,7 +86,7 @@ fn remembers(object: &Value) -> bool {
     object.pointer("/metadata/managedFields").is_some()
 }
 
-fn ask(names: &[&str]) -> Command {
+pub(super) fn ask(names: &[&str]) -> Command {
     let mut args = vec!["get"];
     args.extend_from_slice(names);
     args.extend(["--ignore-not-found", "--show-managed-fields", "--output", "json"]);
@@ -113,17 +113,26 @@ fn objects(c: &mut Context<'_>, job: &str) -> Answer<Asked> {
     let Some((code, said, error)) = c.job(job, &ask)? else {
         return Ok(Asked::NotYet(wait_for_step(&ask)));
     };
-    // Nothing at all is said where none of them is there.
-    let said = if code == 0 && said.trim().is_empty() {
-        r#"{"items": []}"#
-    } else {
-        said.as_str()
-    };
-    let list: Option<Value> = serde_json::from_str(said).ok().filter(|_| code == 0);
-    Ok(match list.as_ref().and_then(|list| list.get("items")?.as_array()) {
-        Some(items) => Asked::Objects(items.clone()),
+    Ok(match items(code, &said) {
+        Some(items) => Asked::Objects(items),
         None => Asked::NotYet(Ran::Tried(failed(&ask, code, &error))),
     })
+}
+
+/// The objects in an answer to [`ask`], if it is one.
+pub(super) fn items(code: i32, said: &str) -> Option<Vec<Value>> {
+    if code != 0 {
+        return None;
+    }
+    // Nothing at all is said where none of them is there.
+    if said.trim().is_empty() {
+        return Some(Vec::new());
+    }
+    let mut list: Value = serde_json::from_str(said).ok()?;
+    match list.get_mut("items").map(Value::take) {
+        Some(Value::Array(items)) => Some(items),
+        _ => None,
+    }
 }
 
 /// Keeps what kubeadm is going to change.

@@ -1,19 +1,16 @@
 //! Manifests rendered ahead by kubeadm itself, from the cluster's own configuration, without touching the live ones.
 
 use afloat_api::Reason;
-use afloat_api::kubeadm::configuration::{TaggedPart, image_tag, with_image_tag};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::host::{Answer, Bind, Command};
-use crate::instruction::{Context, Ran, Rendering, command, failed, is_older, wait_for_step};
+use crate::instruction::{Context, Ran, Rendering, command, failed, wait_for_step};
 use crate::paths;
+use crate::steps::images;
 use crate::steps::kubeadm::{Machine, SECONDS_ETCD};
 
-/// By this the journal knows that the cluster's configuration may have been written.
-pub const NAMES_IMAGES: &str = "names the images of etcd and CoreDNS";
-
 /// The configuration to render from, at the present version and at the next.
-fn config_file(which: &str) -> String {
+pub(super) fn config_file(which: &str) -> String {
     format!("{}/{which}.yaml", paths::RENDER)
 }
 
@@ -61,7 +58,7 @@ pub fn tag(manifest: &str) -> Option<&str> {
 }
 
 /// A ClusterConfiguration with another version.
-fn at_version(config: &str, version: &str) -> String {
+pub(super) fn at_version(config: &str, version: &str) -> String {
     let mut text = String::new();
     for line in config.lines() {
         if line.starts_with("kubernetesVersion:") {
@@ -75,16 +72,29 @@ fn at_version(config: &str, version: &str) -> String {
     text
 }
 
+/// The question for the ConfigMap that has it.
+pub(super) fn ask() -> Command {
+    kubectl(&["get", "configmap", "kubeadm-config", "--output", "json"])
+}
+
+/// The text in an answer to [`ask`].
+pub(super) fn configuration(object: &Value) -> Option<&str> {
+    object.pointer("/data/ClusterConfiguration")?.as_str()
+}
+
 /// Asks the cluster for its ClusterConfiguration, and writes down what to render from.
 pub fn fetch(c: &mut Context<'_>) -> Answer<Ran> {
-    let path = "jsonpath={.data.ClusterConfiguration}";
-    let ask = kubectl(&["get", "configmap", "kubeadm-config", "--output", path]);
-    let Some((code, config, said)) = c.job("", &ask)? else {
+    let ask = ask();
+    let Some((code, said, error)) = c.job("", &ask)? else {
         return Ok(wait_for_step(&ask));
     };
-    if code != 0 {
-        return Ok(Ran::Tried(failed(&ask, code, &said)));
-    }
+    let object: Option<Value> = serde_json::from_str(&said).ok().filter(|_| code == 0);
+    let Some((object, config)) = object
+        .as_ref()
+        .and_then(|object| Some((object, configuration(object)?)))
+    else {
+        return Ok(Ran::Tried(failed(&ask, code, &error)));
+    };
     let manifest = c.text(&paths::manifest("kube-apiserver"))?;
     let (Some(address), Some(present)) = (flag(&manifest, "--advertise-address="), tag(&manifest)) else {
         return Ok(Ran::Failed {
@@ -106,94 +116,15 @@ pub fn fetch(c: &mut Context<'_>) -> Answer<Ran> {
         plan.node
     );
     // The configuration is the cluster's: after the first control plane it is ahead of this node.
-    let present = at_version(&config, present);
-    let next = at_version(&config, &plan.kubernetes_version);
+    let present = at_version(config, present);
+    let next = at_version(config, &plan.kubernetes_version);
     // Nothing of an earlier attempt may pass for what is rendered now.
     c.host.remove(paths::RENDER)?;
     for (which, config) in [("present", present), ("next", next)] {
         c.host
             .write(&config_file(which), format!("{head}{config}").as_bytes(), 0o600)?;
     }
-    Ok(Ran::Done)
-}
-
-/// What of the plan's is to stand in the configuration, where it does not yet; or why it cannot.
-fn tags_to_name(c: &Context<'_>, config: &str, running: Option<&str>) -> Result<Option<String>, String> {
-    let plan = c.plan();
-    let asked = [
-        (TaggedPart::Etcd, plan.etcd_version.as_deref()),
-        (TaggedPart::CoreDns, plan.core_dns_version.as_deref()),
-    ];
-    let mut text = config.to_owned();
-    for (part, tag) in asked {
-        let Some(tag) = tag.filter(|tag| image_tag(&text, part) != Some(tag)) else {
-            continue;
-        };
-        // Neither kubeadm nor etcd's image looks, and etcd may not start with what a newer one has written.
-        if let Some(running) = running.filter(|running| part == TaggedPart::Etcd && is_older(tag, running)) {
-            return Err(format!("etcd is at {running} here: {tag} would be a downgrade"));
-        }
-        let named = with_image_tag(&text, part, tag);
-        text = named.ok_or_else(|| format!("kubeadm's configuration has no place for the tag of {}", part.word()))?;
-    }
-    Ok((text != config).then_some(text))
-}
-
-/// Names images in the cluster's configuration, under the revision that was read: whoever writes it meanwhile is not overruled. It is written as
-/// kubeadm writes it, so that undoing takes it back as it does all that kubeadm wrote.
-pub fn name_images(c: &mut Context<'_>) -> Answer<Ran> {
-    let ask = kubectl(&["get", "configmap", "kubeadm-config", "--output", "json"]);
-    let Some((code, said, error)) = c.job("", &ask)? else {
-        return Ok(wait_for_step(&ask));
-    };
-    let object: Option<Value> = serde_json::from_str(&said).ok().filter(|_| code == 0);
-    let text = |pointer: &str| object.as_ref().and_then(|object| object.pointer(pointer)?.as_str());
-    let (Some(config), Some(revision)) = (text("/data/ClusterConfiguration"), text("/metadata/resourceVersion")) else {
-        return Ok(Ran::Tried(failed(&ask, code, &error)));
-    };
-    let live = c.text(&paths::manifest("etcd"))?;
-    let named = match tags_to_name(c, config, tag(&live)) {
-        Ok(named) => named,
-        Err(message) => {
-            return Ok(Ran::Failed {
-                reason: Reason::StepFailed,
-                message,
-            });
-        }
-    };
-    if let Some(named) = &named {
-        let patch =
-            json!({"metadata": {"resourceVersion": revision}, "data": {"ClusterConfiguration": named}}).to_string();
-        if c.text(paths::NAMED_IMAGES)? != patch {
-            c.host.write(paths::NAMED_IMAGES, patch.as_bytes(), 0o600)?;
-        }
-        let write = kubectl(&[
-            "patch",
-            "configmap",
-            "kubeadm-config",
-            "--type=merge",
-            "--field-manager=kubeadm",
-            "--patch-file",
-            paths::NAMED_IMAGES,
-        ]);
-        match c.job("-named", &write)? {
-            None => return Ok(wait_for_step(&write)),
-            Some((0, _, _)) => {}
-            Some((code, _, said)) => return Ok(Ran::Tried(failed(&write, code, &said))),
-        }
-    }
-    // What is rendered next is rendered from this.
-    let file = config_file("next");
-    let before = c.text(&file)?;
-    let Some((head, _)) = before.split_once("\n---\n") else {
-        return Ok(Ran::Failed {
-            reason: Reason::StepFailed,
-            message: format!("{file} is gone: it was written a moment ago"),
-        });
-    };
-    let next = at_version(named.as_deref().unwrap_or(config), &c.plan().kubernetes_version);
-    c.host.write(&file, format!("{head}\n---\n{next}").as_bytes(), 0o600)?;
-    Ok(Ran::Done)
+    Ok(images::of_another_version(object, c.plan()))
 }
 
 /// Renders manifests into Afloat's folder, which is bound over the live one for kubeadm alone.

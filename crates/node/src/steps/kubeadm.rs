@@ -13,7 +13,7 @@ use crate::instruction::{Context, Gate, Group, Instruction, Ran, Rendering, comm
 use crate::journal::Journal;
 use crate::paths;
 use crate::steps::etcd::Act;
-use crate::steps::{config, grace};
+use crate::steps::{config, core_dns, grace, images};
 
 /// The word that stands for the swift way in the journal and the report.
 const SWIFT: &str = "swift";
@@ -21,12 +21,14 @@ const SWIFT: &str = "swift";
 const SECONDS_OTHERS: u32 = 10;
 pub(super) const SECONDS_ETCD: u32 = 12;
 
-/// What kubeadm must be told about a machine.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+/// What kubeadm must be told about a machine, and its cluster.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Machine {
     /// A person lets it patch what it renders.
     pub patched: bool,
     pub old_cgroups: bool,
+    /// CoreDNS runs by the tag that was named for it.
+    pub core_dns_stays: bool,
 }
 
 impl Machine {
@@ -34,6 +36,7 @@ impl Machine {
         Ok(Self {
             patched: !host.list(paths::PATCHES)?.is_empty(),
             old_cgroups: host.size(paths::CGROUP_V2)?.is_none(),
+            core_dns_stays: false,
         })
     }
 }
@@ -60,6 +63,10 @@ impl Call {
         self != Self::Preflight
     }
 
+    fn brings_add_ons(self) -> bool {
+        matches!(self, Self::Whole | Self::WithoutEtcd | Self::Rest)
+    }
+
     pub fn what(self) -> String {
         let part = match self {
             Self::Preflight => "lets kubeadm check the cluster",
@@ -84,8 +91,16 @@ impl Call {
         if matches!(self, Self::WithoutEtcd | Self::Rest) {
             args.push("--etcd-upgrade=false");
         }
+        let mut skipped = Vec::new();
         if self == Self::Rest && first {
-            args.push("--skip-phases=preflight");
+            skipped.push("preflight");
+        }
+        if machine.core_dns_stays && self.brings_add_ons() {
+            skipped.push("addon/coredns");
+        }
+        let skipped = format!("--skip-phases={}", skipped.join(","));
+        if !skipped.ends_with('=') {
+            args.push(&skipped);
         }
         // kubeadm keeps nowhere that it was given patches once: without them it would render them away.
         if machine.patched && self != Self::Preflight {
@@ -95,6 +110,10 @@ impl Call {
         // The check starts a pod, and the only node is cordoned.
         if first && plan.peers.is_empty() {
             ignored.push("CreateJob");
+        }
+        // Checked also where the add-on is not touched.
+        if first && machine.core_dns_stays && !matches!(self, Self::KubeletConfig | Self::Rest) {
+            ignored.extend(["CoreDNSMigration", "CoreDNSUnsupportedPlugins"]);
         }
         // kubeadm refuses cgroup v1 since kubelet 1.35, also where a person has allowed it to the kubelet: "you must also explicitly
         // skip this validation". What else is in it was looked at when the node was staged.
@@ -112,12 +131,18 @@ impl Call {
 /// Whether kubeadm may have written to the cluster from this node: without that there is nothing to put back there, and no need of it.
 pub fn wrote_to_cluster(journal: &Journal) -> bool {
     let calls = [Call::Whole, Call::WithoutEtcd, Call::Rest];
-    calls.iter().any(|call| journal.intended.contains(&call.what())) || journal.intended.contains(config::NAMES_IMAGES)
+    calls.iter().any(|call| journal.intended.contains(&call.what())) || journal.intended.contains(images::NAMES_IMAGES)
 }
 
 /// Runs it.
 pub fn call(c: &mut Context<'_>, call: Call) -> Answer<Ran> {
-    let machine = Machine::look(c.host)?;
+    let mut machine = Machine::look(c.host)?;
+    if c.is_control_plane() && (call.brings_add_ons() || call == Call::Preflight) {
+        match core_dns::look(c)? {
+            core_dns::Seen::Stays(stays) => machine.core_dns_stays = stays,
+            core_dns::Seen::NotYet(ran) => return Ok(ran),
+        }
+    }
     match c.change_by(&call.command(c.plan(), machine))? {
         Ran::Wait(waiting) if call == Call::WithoutEtcd => grace::shorten(c, waiting),
         ran => Ok(ran),
@@ -146,7 +171,7 @@ pub fn control_plane(journal: &Journal) -> Vec<Instruction> {
         Instruction::FetchConfig,
         Instruction::KeepCluster,
     ];
-    if plan.role == NodeRole::FirstControlPlane && (plan.etcd_version.is_some() || plan.core_dns_version.is_some()) {
+    if plan.role == NodeRole::FirstControlPlane && images::has_to_name(journal) {
         program.push(Instruction::NameImages);
     }
     program.extend([
@@ -325,10 +350,7 @@ mod tests {
 
     #[test]
     fn p32_what_kubeadm_complained_about_is_said_and_not_how_to_trace_it() {
-        let machine = Machine {
-            patched: false,
-            old_cgroups: false,
-        };
+        let machine = Machine::default();
         let command = Call::Whole.command(&plan(NodeRole::Worker, &[]), machine);
         let said = "[upgrade] Reading configuration\nerror: error execution phase kubelet-config: testing path /maxPods failed\n\
                     To see the stack trace of this error execute with --v=5 or higher\n";
@@ -349,13 +371,11 @@ mod tests {
 
     #[test]
     fn kubeadm_is_told_what_it_cannot_know_and_nothing_it_does_not_understand() {
-        let plain = Machine {
-            patched: false,
-            old_cgroups: false,
-        };
+        let plain = Machine::default();
         let special = Machine {
             patched: true,
             old_cgroups: true,
+            ..plain
         };
         let (first, other) = (NodeRole::FirstControlPlane, NodeRole::ControlPlane);
         for (call, role, peers, machine, expected) in [
@@ -403,6 +423,41 @@ mod tests {
             ),
         ] {
             let command = call.command(&plan(role, peers), machine);
+            assert_eq!(command.args.join(" "), expected);
+        }
+    }
+
+    #[test]
+    fn p46_kubeadm_is_kept_from_a_core_dns_that_stays() {
+        let machine = Machine {
+            core_dns_stays: true,
+            ..Machine::default()
+        };
+        let (first, other) = (NodeRole::FirstControlPlane, NodeRole::ControlPlane);
+        for (call, role, expected) in [
+            (
+                Call::Preflight,
+                first,
+                "upgrade apply phase preflight v1.36.3 --yes --ignore-preflight-errors=CoreDNSMigration,CoreDNSUnsupportedPlugins",
+            ),
+            (
+                Call::Rest,
+                first,
+                "upgrade apply v1.36.3 --yes --etcd-upgrade=false --skip-phases=preflight,addon/coredns",
+            ),
+            (
+                Call::WithoutEtcd,
+                first,
+                "upgrade apply v1.36.3 --yes --etcd-upgrade=false --skip-phases=addon/coredns \
+                 --ignore-preflight-errors=CoreDNSMigration,CoreDNSUnsupportedPlugins",
+            ),
+            (
+                Call::Rest,
+                other,
+                "upgrade node --etcd-upgrade=false --skip-phases=addon/coredns",
+            ),
+        ] {
+            let command = call.command(&plan(role, &["10.0.0.2"]), machine);
             assert_eq!(command.args.join(" "), expected);
         }
     }
