@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use afloat_api::labels;
 use afloat_apisim::hooks::WriteObserver;
 use afloat_apisim::store::{Change, ChangeKind, TableKey};
+use afloat_bench::figures::{Figure, times};
 use afloat_sim::tier2;
 use anyhow::bail;
 use serde_json::Value;
 
-use crate::figures::{Figure, times};
 use crate::load;
 use crate::server::{Embedded, define};
 use crate::upgrade::{self, Wish};

@@ -9,6 +9,7 @@ use afloat_api::harvester::{HarvesterNodeState, UpgradeState};
 use afloat_api::{annotations, labels};
 use afloat_apisim::hooks::WriteObserver;
 use afloat_apisim::store::{Change, ChangeKind, TableKey};
+use afloat_bench::figures::{Figure, number, times};
 use afloat_core::action::Decision;
 use afloat_core::hci::view::HciKind;
 use afloat_core::view::View;
@@ -29,7 +30,6 @@ use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::figures::{Figure, number, times};
 use crate::operator::Counters;
 use crate::server::{Embedded, define};
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use afloat_api::clusterupgrade::{Budget, ClusterUpgradeStatus, DrainOption, Phase};
 use afloat_api::{ClusterUpgrade, ClusterUpgradeSpec};
+use afloat_bench::figures::{Figure, number};
 use afloat_sim::clock::{Clock, Timings};
 use afloat_sim::scenario::Shape;
 use afloat_sim::tier2;
@@ -16,7 +17,6 @@ use kube::Api;
 use kube::api::PostParams;
 use serde_json::{Value, json};
 
-use crate::figures::{Figure, number};
 use crate::load;
 use crate::operator::{Counters, Operator};
 use crate::server::{Server, Which};
