@@ -15,7 +15,6 @@ use afloat_core::hci::view::HciKind;
 use afloat_core::view::View;
 use afloat_core::{Changed, Subject};
 use afloat_operator::OperatorConfig;
-use afloat_operator::metrics::Metrics;
 use afloat_operator::mind::{Core, Mind};
 use afloat_operator::snapshot::hci::served;
 use afloat_sim::clock::{Clock, Timings};
@@ -217,13 +216,13 @@ async fn run(nodes: u32, vms: u32) -> anyhow::Result<Row> {
     };
     let _world = HciWorld::start(client.clone(), &ground, options).await?;
     tier2::lay_ground(&client, VERSION, &[]).await?;
-    let (metrics, decisions) = (Metrics::default(), Arc::<Mutex<Vec<Duration>>>::default());
+    let decisions = Arc::<Mutex<Vec<Duration>>>::default();
     let config = OperatorConfig {
         hci: operator_options(&ground, &Trouble::default()),
         mind: Arc::new(Timed(Arc::clone(&decisions))),
-        metrics: metrics.clone(),
         ..tier2::operator(client.clone(), clock, HealthBoard::default(), "bench")
     };
+    let metrics = config.metrics.clone();
     let operator = tokio::spawn(afloat_operator::run(config, std::future::pending()));
     let person = tokio::spawn(let_go(client.clone(), letting_go));
     let begun = Instant::now();

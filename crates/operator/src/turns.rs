@@ -503,7 +503,7 @@ async fn counted<'a>(
     metrics: &Metrics,
     action: &'a Action,
 ) -> (&'a Action, Result<Outcome, Refusal>) {
-    let result = execute(clients, metrics, action).await;
+    let result = execute(clients, action).await;
     metrics.action(action.name(), result.is_err());
     (action, result)
 }
@@ -527,7 +527,7 @@ async fn carry_out(
             break;
         }
         if let Some(first) = actions.first().filter(|_| empties)
-            && let Err(refused) = look_before(&clients, &metrics, first).await
+            && let Err(refused) = look_before(&clients, first).await
         {
             refusal.get_or_insert(refused);
             continue;
