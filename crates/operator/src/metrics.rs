@@ -41,6 +41,7 @@ pub struct Metrics {
     actions: Counts,
     refusals: Counts,
     waits: Counts,
+    waited: Durations,
     unreadable: Counts,
     interrupted: Counts,
     events_lost: Counter,
@@ -61,6 +62,7 @@ impl Default for Metrics {
             actions: Family::default(),
             refusals: Family::default(),
             waits: Family::default(),
+            waited: timed(),
             unreadable: Family::default(),
             interrupted: Family::default(),
             events_lost: Counter::default(),
@@ -88,7 +90,12 @@ impl Metrics {
         );
         registry.register("actions", "Actions carried out, by their name", self.actions.clone());
         registry.register("refusals", "Actions refused, by their name", self.refusals.clone());
-        registry.register("waits", "Waits that nodes have begun, by reason", self.waits.clone());
+        registry.register("waits", "Waits that have begun, by reason", self.waits.clone());
+        registry.register(
+            "wait_duration_seconds",
+            "How long waits lasted that are over, by reason",
+            self.waited.clone(),
+        );
         registry.register(
             "unreadable_objects",
             "Objects left out as they cannot be read, by kind",
@@ -141,6 +148,10 @@ impl Metrics {
 
     pub fn wait(&self, reason: &str) {
         count(&self.waits, reason);
+    }
+
+    pub fn waited(&self, reason: &str, time: Duration) {
+        observe(&self.waited, reason, time);
     }
 
     pub fn unreadable(&self, kind: &str) {

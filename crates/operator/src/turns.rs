@@ -405,7 +405,8 @@ impl Loop {
     fn take_in(&mut self, answer: Outcome) {
         let changes = match answer {
             Outcome::Written(object) => {
-                telling::tell(&self.parts.metrics, self.keeper.view(), &object);
+                let now = self.parts.clock.now();
+                telling::tell(&self.parts.metrics, self.keeper.view(), &object, now);
                 let mut changes = self.keeper.answered(*object);
                 changes.retain(|changed| !changed.is_known_to_its_writer());
                 changes
