@@ -1,6 +1,8 @@
 //! Pieces that several of our kinds share: references, what a node waits for, and the words for roles and states.
 //! What belongs to one kind alone lives with that kind.
 
+use std::sync::Arc;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube_derive::KubeSchema;
 use schemars::JsonSchema;
@@ -159,6 +161,10 @@ pub struct StepEnv {
     pub value: String,
 }
 
+fn no_env(env: &Arc<Vec<StepEnv>>) -> bool {
+    env.is_empty()
+}
+
 /// One step of a node's upgrade, as a container that runs on the node.
 #[derive(Clone, Debug, Default, Deserialize, Eq, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -181,11 +187,12 @@ pub struct StepContainer {
     #[schemars(length(max = 24), inner(length(max = 512)))]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<String>,
+    // Shared: all steps of a node are told the same, and large clusters have tens of thousands of them.
     /// Environment of the command.
     #[schemars(length(max = 16))]
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "no_env")]
     #[x_kube(merge_strategy = ::kube_core::ListMerge::Map(vec!["name".into()]))]
-    pub env: Vec<StepEnv>,
+    pub env: Arc<Vec<StepEnv>>,
     /// How long the step may take before it counts as failed.
     #[schemars(range(min = 1, max = 86400))]
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -158,7 +158,7 @@ impl Collector {
                 .extend(self.dependents.get(&uid).into_iter().flatten().cloned());
             return;
         }
-        let named: Vec<String> = owners(object).map(|owner| owner.uid.to_owned()).collect();
+        let named: Vec<String> = object.owner_uids().map(str::to_owned).collect();
         for owner in &named {
             self.dependents.entry(owner.clone()).or_default().insert(uid.clone());
             self.dirty.insert(uid.clone());
@@ -194,6 +194,14 @@ impl Collector {
         if object.is_terminating() {
             let resource = self.resource(state, uid)?;
             return self.judge_deleted_owner(state, object, resource);
+        }
+        // Nearly always: no need to read a text for it.
+        let is_solid = |owner: &str| {
+            let found = self.find(state, owner).filter(|found| may_own(found, &object));
+            found.is_some_and(|found| !found.is_terminating())
+        };
+        if object.owner_uids().all(is_solid) {
+            return None;
         }
         let (mut solid, mut loose) = (Vec::new(), 0);
         let mut waiting = false;

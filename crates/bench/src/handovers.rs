@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use afloat_api::labels;
 use afloat_apisim::hooks::WriteObserver;
 use afloat_apisim::store::{Change, ChangeKind, TableKey};
+use afloat_bench::figures::{Figure, times};
 use afloat_sim::tier2;
 use anyhow::bail;
 use serde_json::Value;
 
-use crate::figures::{Figure, times};
 use crate::load;
 use crate::server::{Embedded, define};
 use crate::upgrade::{self, Wish};
@@ -148,10 +148,15 @@ pub async fn measure() -> anyhow::Result<Vec<Figure>> {
     let client = embedded.server.client();
     define(&client).await?;
     let shape = load::shape(NODES);
-    let (world, clock) = upgrade::world(&client, &shape, 10, Duration::from_mins(2)).await?;
+    let cluster = load::cluster(&shape, 10);
+    let (world, clock) = upgrade::world(&client, cluster, Duration::from_mins(2), upgrade::quick()).await?;
     let config = tier2::operator(client.clone(), clock, world.health(), "bench");
     let operator = tokio::spawn(afloat_operator::run(config, std::future::pending()));
-    upgrade::ask(&client, Wish { at_once: 1 }).await?;
+    let wish = Wish {
+        at_once: 1,
+        staged_at_once: None,
+    };
+    upgrade::ask(&client, wish).await?;
     let ended = upgrade::until_succeeded(&client, WITHIN).await;
     operator.abort();
     ended?;

@@ -9,12 +9,12 @@ use afloat_api::harvester::{HarvesterNodeState, UpgradeState};
 use afloat_api::{annotations, labels};
 use afloat_apisim::hooks::WriteObserver;
 use afloat_apisim::store::{Change, ChangeKind, TableKey};
+use afloat_bench::figures::{Figure, number, times};
 use afloat_core::action::Decision;
 use afloat_core::hci::view::HciKind;
 use afloat_core::view::View;
 use afloat_core::{Changed, Subject};
 use afloat_operator::OperatorConfig;
-use afloat_operator::metrics::Metrics;
 use afloat_operator::mind::{Core, Mind};
 use afloat_operator::snapshot::hci::served;
 use afloat_sim::clock::{Clock, Timings};
@@ -29,7 +29,6 @@ use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::figures::{Figure, number, times};
 use crate::operator::Counters;
 use crate::server::{Embedded, define};
 
@@ -217,13 +216,13 @@ async fn run(nodes: u32, vms: u32) -> anyhow::Result<Row> {
     };
     let _world = HciWorld::start(client.clone(), &ground, options).await?;
     tier2::lay_ground(&client, VERSION, &[]).await?;
-    let (metrics, decisions) = (Metrics::default(), Arc::<Mutex<Vec<Duration>>>::default());
+    let decisions = Arc::<Mutex<Vec<Duration>>>::default();
     let config = OperatorConfig {
         hci: operator_options(&ground, &Trouble::default()),
         mind: Arc::new(Timed(Arc::clone(&decisions))),
-        metrics: metrics.clone(),
         ..tier2::operator(client.clone(), clock, HealthBoard::default(), "bench")
     };
+    let metrics = config.metrics.clone();
     let operator = tokio::spawn(afloat_operator::run(config, std::future::pending()));
     let person = tokio::spawn(let_go(client.clone(), letting_go));
     let begun = Instant::now();

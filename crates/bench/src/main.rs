@@ -2,7 +2,6 @@
 //! embedded API server and on a real one; how soon it goes on when a step has ended, and what an upgrade of Harvester costs, is measured in
 //! this process. Tables go to standard output, the same as JSON beside the other figures of `make bench`.
 
-mod figures;
 mod handovers;
 mod harvester;
 mod load;
@@ -13,8 +12,8 @@ mod upgrade;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use afloat_bench::figures::{self, Document, Figure, tell};
 use clap::{Parser, ValueEnum};
-use figures::{Document, Figure, tell};
 use serde_json::json;
 
 /// As the `afloat` binary has it.

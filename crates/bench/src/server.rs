@@ -18,6 +18,8 @@ use tokio::task::JoinHandle;
 
 /// How often the collector looks whether something changed, as in the sandbox.
 const COLLECT: Duration = Duration::from_millis(200);
+/// Changes of each table that are remembered: nobody here is away for long, and at 5,000 nodes each takes memory of this process.
+const HISTORY: usize = 2_000;
 /// A real API server serves a new definition a moment after it took it.
 const SERVED_WITHIN: Duration = Duration::from_secs(30);
 
@@ -53,6 +55,7 @@ impl Embedded {
     pub fn start() -> Self {
         let server = ApiServer::new(Options {
             git_version: DEFAULT_VERSION.to_owned(),
+            history: HISTORY,
             ..Options::default()
         });
         let collector = tokio::spawn(Collector::new(server.clone()).run(COLLECT));

@@ -4,10 +4,13 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use afloat_api::clusterupgrade::{Budget, ClusterUpgradeStatus, DrainOption, Phase};
+use afloat_api::clusterupgrade::{
+    Budget, ClusterUpgradeStatus, DrainOption, ImagePreloadOption, ImagePreloadStrategy, ImagePreloadType, Phase,
+};
 use afloat_api::{ClusterUpgrade, ClusterUpgradeSpec};
+use afloat_bench::figures::{Figure, number};
 use afloat_sim::clock::{Clock, Timings};
-use afloat_sim::scenario::Shape;
+use afloat_sim::scenario::Cluster;
 use afloat_sim::tier2;
 use afloat_sim::world::{Cast, Machines, World, WorldOptions};
 use anyhow::{Context as _, bail};
@@ -16,7 +19,6 @@ use kube::Api;
 use kube::api::PostParams;
 use serde_json::{Value, json};
 
-use crate::figures::{Figure, number};
 use crate::load;
 use crate::operator::{Counters, Operator};
 use crate::server::{Server, Which};
@@ -40,6 +42,28 @@ struct Size {
     upgrade_within: Duration,
 }
 
+/// From here on a cluster is large: more than a default meant for hundreds is asked for.
+const LARGE: u32 = 1_000;
+
+impl Size {
+    /// How many nodes are staged at once; ten of a group where nobody says.
+    fn staged_at_once(self) -> Option<i32> {
+        (self.nodes > LARGE).then_some(250)
+    }
+
+    /// All machines are one thread of this process: the more there are, the less often it looks at each. Of thousands the heartbeats, which the
+    /// operator has no part in, are slower.
+    fn timings(self) -> Timings {
+        let mut timings = quick();
+        timings.rest = Duration::from_micros(10).saturating_mul(self.nodes);
+        if self.nodes > LARGE {
+            timings.lease_renewal = Duration::from_mins(1);
+            timings.node_grace = Duration::from_mins(5);
+        }
+        timings
+    }
+}
+
 fn sizes(which: Which) -> Vec<Size> {
     let size = |nodes, pods_per_worker, load, upgrade| Size {
         nodes,
@@ -52,7 +76,7 @@ fn sizes(which: Which) -> Vec<Size> {
             size(10, 30, 120, 300),
             size(100, 30, 180, 300),
             size(1000, 30, 300, 600),
-            size(5000, 31, 900, 900),
+            size(5000, 31, 1200, 1800),
         ],
         // Every pod is some ten requests to load and as many to move: on two cores that is minutes for ten a worker.
         Which::Real => vec![
@@ -162,13 +186,22 @@ async fn run(which: Which, afloat: &Path, size: Size) -> anyhow::Result<Row> {
     let client = server.client.clone();
     let shape = load::shape(size.nodes);
     let begun = Instant::now();
-    let _world = world(&client, &shape, size.pods_per_worker, size.load_within).await?;
+    let cluster = load::cluster(&shape, size.pods_per_worker);
+    let _world = world(&client, cluster, size.load_within, size.timings()).await?;
     let loaded = begun.elapsed();
     let pods = load::pods(&client).await?;
     let mut operator = Operator::start(afloat, &server.kubeconfig())?;
     // A tenth of the workers at once.
     let at_once = i32::try_from(shape.workers / 10).unwrap_or(i32::MAX).clamp(2, 250);
-    ask(&client, Wish { at_once }).await?;
+    let staged_at_once = size.staged_at_once();
+    ask(
+        &client,
+        Wish {
+            at_once,
+            staged_at_once,
+        },
+    )
+    .await?;
     let begun = Instant::now();
     let end = follow(&client, &mut operator, size.upgrade_within).await?;
     let took = begun.elapsed();
@@ -186,30 +219,37 @@ async fn run(which: Which, afloat: &Path, size: Size) -> anyhow::Result<Row> {
     })
 }
 
+/// How quick everything is where that matters to nobody.
+pub fn quick() -> Timings {
+    Timings::default().faster(SPEED)
+}
+
 /// A simulated cluster that has come up, and its clock.
 pub async fn world(
     client: &kube::Client,
-    shape: &Shape,
-    pods_per_worker: u32,
+    cluster: Cluster,
     within: Duration,
+    timings: Timings,
 ) -> anyhow::Result<(World, Clock)> {
     let clock = Clock::starting_at(jiff::Timestamp::now());
-    let versions = tier2::releases(&shape.version, TO);
+    let version = cluster.machines.first().map(|machine| machine.version.clone());
+    let version = version.context("a cluster has machines")?;
+    let versions = tier2::releases(&version, TO);
     let options = WorldOptions {
         seed: 1,
         clock,
-        timings: Timings::default().faster(SPEED),
+        timings,
         cast: Cast::default(),
         machines: Machines {
             versions: versions.clone(),
             ..Machines::default()
         },
     };
-    let world = World::start(client.clone(), load::cluster(shape, pods_per_worker), options);
+    let world = World::start(client.clone(), cluster, options);
     let filled = tokio::time::timeout(within, world.populate()).await;
     filled.context("the cluster was not filled in time")??;
     load::settled(client, within).await?;
-    tier2::lay_ground(client, &shape.version, &versions).await?;
+    tier2::lay_ground(client, &version, &versions).await?;
     Ok((world, clock))
 }
 
@@ -218,6 +258,8 @@ pub async fn world(
 pub struct Wish {
     /// Workers that may be away at once.
     pub at_once: i32,
+    /// Nodes that are staged at once, where not the default.
+    pub staged_at_once: Option<i32>,
 }
 
 /// Asks for the upgrade, as a person would who accepts what a simulated cluster loses.
@@ -232,6 +274,12 @@ pub async fn ask(client: &kube::Client, wish: Wish) -> anyhow::Result<()> {
         budget: Some(Budget {
             max_unavailable: Some(IntOrString::Int(wish.at_once)),
             ..Budget::default()
+        }),
+        image_preload_option: wish.staged_at_once.map(|concurrency| ImagePreloadOption {
+            strategy: Some(ImagePreloadStrategy {
+                kind: ImagePreloadType::Parallel,
+                concurrency: Some(concurrency),
+            }),
         }),
         ..ClusterUpgradeSpec::default()
     };

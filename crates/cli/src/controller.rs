@@ -19,7 +19,8 @@ pub async fn run(arguments: Controller) -> Result<Code, Problem> {
     let server = config.cluster_url.to_string();
     let endpoints = HttpsProber::new(&config);
     let clients = Clients::new(config).map_err(|error| cluster::unreachable(&server).root(&error))?;
-    let clients = clients.with_bundle_key(arguments.bundle_key);
+    let metrics = Metrics::default();
+    let clients = clients.with_bundle_key(arguments.bundle_key).counted(&metrics);
     let prober: Arc<dyn Prober> = match arguments.probe {
         Probe::Endpoints => Arc::new(endpoints),
         Probe::Mirrors => Arc::new(MirrorProber::new(clients.api.clone())),
@@ -46,7 +47,7 @@ pub async fn run(arguments: Controller) -> Result<Code, Problem> {
         prober,
         listen: Some(arguments.listen),
         leader_election: !arguments.no_leader_election,
-        metrics: Metrics::default(),
+        metrics,
         hci,
     };
     let ended = afloat_operator::run(operator, interrupted()).await;

@@ -6,6 +6,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::counting::counting;
+use crate::metrics::Metrics;
+
 /// No call that is not a watch takes longer.
 pub const CALL_LIMIT: Duration = Duration::from_secs(30);
 /// A connection on which nothing came for so long is dead. Longer than a watch lasts (kube asks for 290 s), or quiet
@@ -35,6 +38,16 @@ impl Clients {
             evictions: kube::Client::try_from(once)?,
             bundle_key: None,
         })
+    }
+
+    /// The same clients, with every request counted.
+    #[must_use]
+    pub fn counted(self, metrics: &Metrics) -> Self {
+        Self {
+            api: counting(self.api, metrics),
+            evictions: counting(self.evictions, metrics),
+            bundle_key: self.bundle_key,
+        }
     }
 
     /// Nodes take only bundles that one of these keys signed.

@@ -206,16 +206,10 @@ impl Writer {
     async fn run(mut self, mut events: mpsc::Receiver<Event>) {
         while let Some(event) = events.recv().await {
             let write = self.told.tell(&event, self.clock.now());
-            let (verb, written) = match &write {
-                Write::Create { namespace, body } => ("create", self.create(namespace, body).await),
-                Write::Count { namespace, name, body } => ("patch", self.count(namespace, name, body).await),
+            let written = match &write {
+                Write::Create { namespace, body } => self.create(namespace, body).await,
+                Write::Count { namespace, name, body } => self.count(namespace, name, body).await,
             };
-            let code = match &written {
-                Ok(()) => 200,
-                Err(CallError::Refused(kube::Error::Api(status))) => status.code,
-                Err(_) => 0,
-            };
-            self.metrics.request(verb, code);
             if let Err(error) = written {
                 self.metrics.event_lost();
                 tracing::debug!(%error, reason = %event.reason, "an event was not written");

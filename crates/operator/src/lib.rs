@@ -3,6 +3,7 @@
 
 pub mod clients;
 pub mod clock;
+pub mod counting;
 pub mod discovery;
 pub mod elect;
 pub mod events;

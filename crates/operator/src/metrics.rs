@@ -12,10 +12,12 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+/// What was asked of an API server, and the code of its answer; 0 where none came.
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
-struct Requested {
-    verb: String,
-    code: u16,
+pub struct Requested {
+    pub verb: String,
+    pub resource: String,
+    pub code: u16,
 }
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
@@ -39,6 +41,7 @@ pub struct Metrics {
     actions: Counts,
     refusals: Counts,
     waits: Counts,
+    waited: Durations,
     unreadable: Counts,
     interrupted: Counts,
     events_lost: Counter,
@@ -59,6 +62,7 @@ impl Default for Metrics {
             actions: Family::default(),
             refusals: Family::default(),
             waits: Family::default(),
+            waited: timed(),
             unreadable: Family::default(),
             interrupted: Family::default(),
             events_lost: Counter::default(),
@@ -77,7 +81,7 @@ impl Metrics {
     fn register(&self) {
         let mut registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
         let registry = registry.sub_registry_with_prefix("afloat");
-        let says = "Requests to the API server, by verb and code; code 0 where no answer came";
+        let says = "Requests to the API server, by verb, resource and code; code 0 where no answer came";
         registry.register("api_requests", says, self.requests.clone());
         registry.register(
             "decisions",
@@ -86,7 +90,12 @@ impl Metrics {
         );
         registry.register("actions", "Actions carried out, by their name", self.actions.clone());
         registry.register("refusals", "Actions refused, by their name", self.refusals.clone());
-        registry.register("waits", "Waits that nodes have begun, by reason", self.waits.clone());
+        registry.register("waits", "Waits that have begun, by reason", self.waits.clone());
+        registry.register(
+            "wait_duration_seconds",
+            "How long waits lasted that are over, by reason",
+            self.waited.clone(),
+        );
         registry.register(
             "unreadable_objects",
             "Objects left out as they cannot be read, by kind",
@@ -125,12 +134,8 @@ impl Metrics {
         );
     }
 
-    pub fn request(&self, verb: &str, code: u16) {
-        let labels = Requested {
-            verb: verb.to_owned(),
-            code,
-        };
-        self.requests.get_or_create(&labels).inc();
+    pub fn request(&self, what: &Requested) {
+        self.requests.get_or_create(what).inc();
     }
 
     pub fn decision(&self, kind: &str) {
@@ -143,6 +148,10 @@ impl Metrics {
 
     pub fn wait(&self, reason: &str) {
         count(&self.waits, reason);
+    }
+
+    pub fn waited(&self, reason: &str, time: Duration) {
+        observe(&self.waited, reason, time);
     }
 
     pub fn unreadable(&self, kind: &str) {
@@ -205,13 +214,17 @@ mod tests {
     #[test]
     fn what_was_counted_is_told() {
         let metrics = Metrics::default();
-        metrics.request("patch", 409);
+        metrics.request(&Requested {
+            verb: "patch".to_owned(),
+            resource: "nodes".to_owned(),
+            code: 409,
+        });
         metrics.wait("WaitingForEtcd");
         metrics.step_took("kubelet", Duration::from_secs(3));
         metrics.queue_depth(4);
         let text = metrics.text();
         for line in [
-            r#"afloat_api_requests_total{verb="patch",code="409"} 1"#,
+            r#"afloat_api_requests_total{verb="patch",resource="nodes",code="409"} 1"#,
             r#"afloat_waits_total{name="WaitingForEtcd"} 1"#,
             r#"afloat_step_duration_seconds_bucket{le="4.0",name="kubelet"} 1"#,
             "afloat_queue_depth 4",

@@ -15,7 +15,6 @@ use crate::clients::Clients;
 use crate::clock::Clock;
 use crate::execute::{Outcome, execute};
 use crate::hci::kinds_served;
-use crate::metrics::Metrics;
 use crate::snapshot::feed::Feed;
 use crate::snapshot::{Keeper, Kind};
 
@@ -104,7 +103,6 @@ pub async fn run(config: TaskConfig, mut says: impl FnMut(&str)) -> Result<Strin
         let news = feed.next().await.ok_or(TaskError::WatchesEnded)?;
         keeper.take(news);
     }
-    let metrics = Metrics::default();
     let (mut host, mut told) = (HostDone::new(), String::new());
     loop {
         let now = config.clock.now();
@@ -123,7 +121,7 @@ pub async fn run(config: TaskConfig, mut says: impl FnMut(&str)) -> Result<Strin
                 continue;
             }
             Look::Write { what, .. } => {
-                if write(&config.clients, &metrics, &mut keeper, what).await {
+                if write(&config.clients, &mut keeper, what).await {
                     continue;
                 }
                 RETRY
@@ -143,11 +141,11 @@ pub async fn run(config: TaskConfig, mut says: impl FnMut(&str)) -> Result<Strin
 }
 
 /// Writes what was decided, and takes the answers in. Whether all of it was carried out.
-async fn write(clients: &Clients, metrics: &Metrics, keeper: &mut Keeper, what: Vec<TaskWrite>) -> bool {
+async fn write(clients: &Clients, keeper: &mut Keeper, what: Vec<TaskWrite>) -> bool {
     let mut all = true;
     for write in what {
         let action = Action::Hci(Box::new(HciAction::Task(write)));
-        match execute(clients, metrics, &action).await {
+        match execute(clients, &action).await {
             Ok(Outcome::Written(object)) => {
                 keeper.answered(*object);
             }

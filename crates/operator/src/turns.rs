@@ -412,7 +412,8 @@ impl Loop {
     fn take_in(&mut self, answer: Outcome) {
         let changes = match answer {
             Outcome::Written(object) => {
-                telling::tell(&self.parts.metrics, self.keeper.view(), &object);
+                let now = self.parts.clock.now();
+                telling::tell(&self.parts.metrics, self.keeper.view(), &object, now);
                 let mut changes = self.keeper.answered(*object);
                 changes.retain(|changed| !changed.is_known_to_its_writer());
                 changes
@@ -510,7 +511,7 @@ async fn counted<'a>(
     metrics: &Metrics,
     action: &'a Action,
 ) -> (&'a Action, Result<Outcome, Refusal>) {
-    let result = execute(clients, metrics, action).await;
+    let result = execute(clients, action).await;
     metrics.action(action.name(), result.is_err());
     (action, result)
 }
@@ -534,7 +535,7 @@ async fn carry_out(
             break;
         }
         if let Some(first) = actions.first().filter(|_| empties)
-            && let Err(refused) = look_before(&clients, &metrics, first).await
+            && let Err(refused) = look_before(&clients, first).await
         {
             refusal.get_or_insert(refused);
             continue;

@@ -1,14 +1,20 @@
-//! What the view costs: 250 MiB at 5,000 nodes and 150,000 pods is the bar; here a tenth of it, in a process of its own.
+//! What the view costs: 250 MiB at 5,000 nodes and 150,000 pods is the bar; here a tenth of its pods and all
+//! of its upgrades of nodes, in a process of its own.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by failing")]
 
+use afloat_api::NodeRole;
+use afloat_api::node::NodePlan;
 use afloat_operator::snapshot::{Keeper, reduce};
 use serde_json::{Value, json};
 
 const NODES: usize = 500;
 const PODS: usize = 15_000;
 const LIMIT_MIB: usize = 25;
+/// As many as the largest cluster has nodes: all of them are there from the beginning of its upgrade to the end.
+const UPGRADES: usize = 5_000;
+const UPGRADES_LIMIT_MIB: usize = 40;
 
 /// Memory of this process that is in use.
 fn resident_mib() -> usize {
@@ -48,8 +54,47 @@ fn pod(number: usize) -> Value {
     })
 }
 
+/// The upgrade of a node as the operator makes it and as it stands when its steps have ended: each step is told the same.
+fn node_upgrade(number: usize) -> Value {
+    let name = format!("worker-{number:04}.site.example");
+    let plan = NodePlan {
+        upgrade: "7c2f4c6e-1111-4222-8333-000000000001".to_owned(),
+        attempt: 1,
+        node: name.clone(),
+        role: NodeRole::Worker,
+        kubernetes_version: "v1.36.3".to_owned(),
+        kubelet_version: "v1.36.3".to_owned(),
+        via: Vec::new(),
+        method: None,
+        peers: Vec::new(),
+        etcd_version: None,
+        core_dns_version: None,
+        undo_after_seconds: 900,
+        bundle_key: None,
+    };
+    let env: Vec<Value> = plan
+        .to_env()
+        .into_iter()
+        .map(|(name, value)| json!({"name": name, "value": value}))
+        .collect();
+    let words = ["containerd", "cni", "kubeadm", "kubelet"];
+    let step = |step: &str| json!({"name": step, "image": "registry.example/afloat/upgrader:v1.36.3", "args": ["node", step], "env": env, "timeoutSeconds": 1200});
+    let done = |step: &str| json!({"name": step, "state": "Succeeded", "startedAt": "2026-01-02T03:04:05Z", "finishedAt": "2026-01-02T03:04:25Z"});
+    json!({
+        "metadata": {"name": format!("{name}-7c2f4c6e"), "namespace": "afloat", "uid": format!("9d2f4c6e-1111-4222-8333-{number:012}"),
+            "resourceVersion": (number + 2_000_000).to_string(), "generation": 2, "finalizers": ["afloat.dev/upgrade"],
+            "labels": {"afloat.dev/upgrade-uid": plan.upgrade, "afloat.dev/node": name},
+            "ownerReferences": [{"apiVersion": "v1", "kind": "WorkersKubeadmUpgrade", "name": "edge-workers", "uid": "g", "controller": true}]},
+        "spec": {"node": {"name": name, "uid": format!("5f2f4c6e-1111-4222-8333-{number:012}")}, "role": "Worker",
+            "kubernetesVersion": "v1.36.3", "kubeletVersion": "v1.36.3", "desired": "Upgraded", "undoAfterSeconds": 900,
+            "stage": step("stage"), "steps": words.map(step)},
+        "status": {"state": "Succeeded", "stateSince": "2026-01-02T03:06:05Z", "attempt": 1, "steps": words.map(done),
+            "drain": {"total": 30, "gone": 30}},
+    })
+}
+
 #[test]
-fn a_view_of_many_pods_stays_small() {
+fn a_view_of_many_pods_and_upgrades_of_nodes_stays_small() {
     let mut keeper = Keeper::new("afloat");
     let before = resident_mib();
     for number in 0..NODES {
@@ -62,4 +107,16 @@ fn a_view_of_many_pods_stays_small() {
     println!("{PODS} pods on {NODES} nodes: {grown} MiB");
     assert_eq!((keeper.view().nodes.len(), keeper.view().pods().len()), (NODES, PODS));
     assert!(grown < LIMIT_MIB, "{grown} MiB for {PODS} pods on {NODES} nodes");
+
+    let before = resident_mib();
+    for number in 0..UPGRADES {
+        keeper.answered(reduce::node_upgrade(serde_json::from_value(node_upgrade(number)).unwrap()).unwrap());
+    }
+    let grown = resident_mib() - before;
+    println!("{UPGRADES} upgrades of nodes: {grown} MiB");
+    assert_eq!(keeper.view().node_upgrades().len(), UPGRADES);
+    assert!(
+        grown < UPGRADES_LIMIT_MIB,
+        "{grown} MiB for {UPGRADES} upgrades of nodes"
+    );
 }

@@ -56,6 +56,8 @@ pub struct Timings {
     pub termination: Duration,
     /// How much quicker than life the work on a machine goes.
     pub pace: f64,
+    /// The least time between two looks at work that goes on: hundreds of machines at a quick pace would keep one thread busy with looking.
+    pub rest: Duration,
 }
 
 impl Default for Timings {
@@ -71,6 +73,7 @@ impl Default for Timings {
             batch_work: Duration::from_secs(6),
             termination: Duration::from_millis(1500),
             pace: 1.0,
+            rest: Duration::ZERO,
         }
     }
 }

@@ -113,6 +113,7 @@ impl World {
             .first()
             .map_or(DEFAULT_VERSION, |machine| &machine.version);
         let mut site = Site::new(version, &options.machines.versions, options.timings.pace);
+        site.rest = options.timings.rest;
         let power = site.power.clone();
         let without_power = options.machines.trouble.without_power.clone();
         site.trouble = options.machines.trouble;

@@ -64,7 +64,7 @@ impl State {
     /// A stored object in the version that a request asks for.
     pub fn in_version(&self, resource: &ResourceType, object: &Arc<Object>) -> Arc<Object> {
         let api_version = resource.gv.api_version();
-        if !resource.is_custom() || object.value()["apiVersion"] == api_version.as_str() {
+        if !resource.is_custom() || object.api_version() == api_version {
             return object.clone();
         }
         let key = (
@@ -72,7 +72,7 @@ impl State {
             resource.gv.version.clone(),
             resource.plural.clone(),
         );
-        let mut value = object.value().clone();
+        let mut value = object.read(Value::clone);
         value["apiVersion"] = api_version.into();
         if let Some(version) = self.custom.get(&key) {
             structural::prune(&mut value, version.structural.root(), true);

@@ -107,10 +107,27 @@ impl FieldSelector {
             .map(|term| term.value.as_str())
     }
 
-    pub fn matches(&self, object: &Object) -> bool {
+    /// The node that a selector of pods pins down: storage knows what is on it.
+    pub fn exact_node(&self) -> Option<&str> {
         self.0
             .iter()
-            .all(|term| (field_text(object.value(), &term.field) == term.value) == term.equal)
+            .find(|term| term.equal && term.field == "spec.nodeName" && !term.value.is_empty())
+            .map(|term| term.value.as_str())
+    }
+
+    /// Names are looked at first: for them nobody has to read the text of an object that is kept as such.
+    pub fn matches(&self, object: &Object) -> bool {
+        let named = |term: &Term| match term.field.as_str() {
+            "metadata.name" => Some(object.name()),
+            "metadata.namespace" => Some(object.namespace()),
+            _ => None,
+        };
+        let mut others = self.0.iter().filter(|term| named(term).is_none()).peekable();
+        self.0
+            .iter()
+            .all(|term| named(term).is_none_or(|text| (text == term.value) == term.equal))
+            && (others.peek().is_none()
+                || object.read(|value| others.all(|term| (field_text(value, &term.field) == term.value) == term.equal)))
     }
 }
 

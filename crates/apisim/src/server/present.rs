@@ -186,7 +186,7 @@ impl<'a> Presenter<'a> {
     pub fn object_value(&self, object: &Object, table_headers: bool) -> Value {
         match self.form.view {
             View::Whole => self.whole(object),
-            View::Metadata => self.partial_metadata(object.value()),
+            View::Metadata => object.read(|value| self.partial_metadata(value)),
             View::Table => {
                 let whole = self.whole(object);
                 printing::table(self.resource, &[whole], None, &self.table_options(table_headers))
@@ -230,7 +230,7 @@ impl<'a> Presenter<'a> {
             View::Metadata => {
                 let items: Vec<Value> = items
                     .iter()
-                    .map(|object| self.partial_metadata(object.value()))
+                    .map(|object| object.read(|value| self.partial_metadata(value)))
                     .collect();
                 json!({
                     "kind": "PartialObjectMetadataList",
@@ -285,7 +285,7 @@ impl<'a> Presenter<'a> {
     }
 
     fn whole(&self, object: &Object) -> Value {
-        let mut value = object.value().clone();
+        let mut value = object.read(Value::clone);
         apply::unfold(&mut value);
         if self.converts() {
             event::core_to_events(&mut value);

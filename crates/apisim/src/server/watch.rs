@@ -29,7 +29,11 @@ pub(crate) struct Selection {
 impl Selection {
     pub fn matches(&self, object: &Object) -> bool {
         (self.namespace.is_empty() || object.namespace() == self.namespace)
-            && (self.labels.is_everything() || self.labels.matches(object.metadata("labels")))
+            && (self.labels.is_everything()
+                || object.read(|value| {
+                    self.labels
+                        .matches(value.get("metadata").and_then(|meta| meta.get("labels")))
+                }))
             && self.fields.matches(object)
     }
 

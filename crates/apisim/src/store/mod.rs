@@ -4,7 +4,7 @@
 mod cold;
 mod object;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -47,6 +47,8 @@ const WARM: usize = 512;
 #[derive(Debug, Default)]
 struct Table {
     objects: Objects,
+    /// Who names which node in `spec.nodeName`: what is on a node is asked for again and again, and pods are many.
+    by_node: BTreeMap<Box<str>, BTreeSet<Arc<str>>>,
     changes: VecDeque<Change>,
     /// What was written last, with the revision of it.
     warm: VecDeque<(Arc<str>, u64)>,
@@ -117,6 +119,7 @@ impl Store {
         let history = self.history;
         let table = self.table_mut(table);
         let previous = table.objects.insert(key.clone(), object.clone());
+        table.index(&key, previous.as_ref(), Some(&object));
         let kind = if previous.is_some() {
             ChangeKind::Modified
         } else {
@@ -137,17 +140,21 @@ impl Store {
     /// Changes what is read of the objects of a table without changing them: no revision, nothing to watch. For
     /// defaults that a later schema brings.
     pub fn rewrite(&mut self, table: &TableKey, mut change: impl FnMut(&mut Value)) {
-        for object in self
-            .tables
-            .get_mut(table)
-            .into_iter()
-            .flat_map(|table| table.objects.values_mut())
-        {
-            let mut value = object.value().clone();
+        let Some(table) = self.tables.get_mut(table) else {
+            return;
+        };
+        let mut rewritten = Vec::new();
+        for (key, object) in &table.objects {
+            let before = object.read(Value::clone);
+            let mut value = before.clone();
             change(&mut value);
-            if value != *object.value() {
-                *object = Object::new(value, object.revision());
+            if value != before {
+                rewritten.push((key.clone(), Object::new(value, object.revision())));
             }
+        }
+        for (key, object) in rewritten {
+            let previous = table.objects.insert(key.clone(), object.clone());
+            table.index(&key, previous.as_ref(), Some(&object));
         }
     }
 
@@ -157,6 +164,7 @@ impl Store {
         let revision = self.revision + 1;
         let table = self.tables.get_mut(table)?;
         let (key, previous) = table.objects.remove_entry(key)?;
+        table.index(&key, Some(&previous), None);
         self.revision = revision;
         let object = previous.at_revision(revision);
         let change = Change {
@@ -248,6 +256,13 @@ impl Store {
             .flat_map(move |table| table.objects.range(start.clone()..))
     }
 
+    /// Current objects that name a node in `spec.nodeName`, in key order.
+    pub fn on_node(&self, table: &TableKey, node: &str) -> impl Iterator<Item = (&Arc<str>, &Arc<Object>)> + use<'_> {
+        let table = self.tables.get(table);
+        let keys = table.and_then(|table| table.by_node.get(node)).into_iter().flatten();
+        keys.filter_map(move |key| table?.objects.get_key_value(key))
+    }
+
     /// Asks to be woken at the next change of a table.
     pub fn wake_on_change(&mut self, table: &TableKey, waker: &Waker) {
         let table = self.table_mut(table);
@@ -278,8 +293,28 @@ impl Store {
 }
 
 impl Table {
+    fn index(&mut self, key: &Arc<str>, before: Option<&Arc<Object>>, now: Option<&Arc<Object>>) {
+        let (left, entered) = (
+            before.map_or("", |object| object.node()),
+            now.map_or("", |object| object.node()),
+        );
+        if left == entered {
+            return;
+        }
+        if let Some(keys) = self.by_node.get_mut(left) {
+            keys.remove(key);
+            if keys.is_empty() {
+                self.by_node.remove(left);
+            }
+        }
+        if !entered.is_empty() {
+            self.by_node.entry(entered.into()).or_default().insert(key.clone());
+        }
+    }
+
     fn record(&mut self, mut change: Change, history: usize) {
         if let Some(previous) = &mut change.previous
+            && previous.has_text()
             && let Some(cold) = previous.cooled()
         {
             self.cool_history(&cold);
@@ -335,108 +370,4 @@ impl Table {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    fn pods() -> TableKey {
-        TableKey {
-            group: String::new(),
-            plural: "pods".into(),
-        }
-    }
-
-    fn put(store: &mut Store, name: &str, n: i64) -> u64 {
-        store
-            .put(
-                &pods(),
-                object_key("ns", name),
-                json!({"metadata": {"name": name}, "n": n}),
-            )
-            .revision
-    }
-
-    #[test]
-    fn every_write_takes_the_next_revision_of_the_whole_store() {
-        let mut store = Store::new(10);
-        let first = put(&mut store, "a", 1);
-        let nodes = TableKey {
-            group: String::new(),
-            plural: "nodes".into(),
-        };
-        let second = store
-            .put(&nodes, object_key("", "n"), json!({"metadata": {"name": "n"}}))
-            .revision;
-        assert_eq!(second, first + 1);
-        assert_eq!(
-            store.get(&nodes, "n").unwrap().metadata("resourceVersion").unwrap(),
-            &json!(second.to_string())
-        );
-    }
-
-    #[test]
-    fn a_table_can_be_seen_as_it_was() {
-        let mut store = Store::new(10);
-        let first = put(&mut store, "a", 1);
-        put(&mut store, "a", 2);
-        put(&mut store, "b", 1);
-        store.remove(&pods(), "ns/a");
-        let then = store.at(&pods(), first).unwrap();
-        assert_eq!(then.len(), 1);
-        assert_eq!(then["ns/a"].value()["n"], 1);
-        assert_eq!(store.at(&pods(), store.revision()).unwrap().len(), 1);
-    }
-
-    #[test]
-    fn history_is_bounded_and_compaction_forgets() {
-        let mut store = Store::new(3);
-        let revisions: Vec<u64> = (0..5).map(|n| put(&mut store, "a", n)).collect();
-        assert!(!store.remembers(&pods(), revisions[0]));
-        assert!(store.remembers(&pods(), revisions[1]));
-        assert_eq!(store.changes_after(&pods(), revisions[2]).count(), 2);
-        store.compact(revisions[3]);
-        assert!(store.at(&pods(), revisions[2]).is_none());
-        assert_eq!(store.changes_after(&pods(), revisions[3]).count(), 1);
-    }
-
-    #[test]
-    fn old_objects_are_kept_as_text_and_read_as_before() {
-        let (mut store, table) = (Store::new(10_000), pods());
-        let is_tree = |object: &Object| object.cooled().is_some();
-        for number in 0..=WARM {
-            put(&mut store, &format!("a-{number:04}"), 1);
-            store.get(&table, &format!("ns/a-{number:04}")).unwrap().body();
-        }
-        let trees = store.objects(&table).filter(|object| is_tree(object)).count();
-        assert_eq!(trees, WARM, "all but the one that was written first");
-        let history = store.changes_after(&table, 0).filter(|change| is_tree(&change.object));
-        assert_eq!(history.count(), WARM);
-        put(&mut store, "a-0007", 2);
-        let newest = store.changes_after(&table, store.revision() - 1).next().unwrap();
-        let previous = newest.previous.as_ref().unwrap();
-        assert!(!is_tree(previous), "nobody writes what is over");
-        assert_eq!(
-            (&previous.value()["n"], &newest.object.value()["n"]),
-            (&json!(1), &json!(2))
-        );
-        let then = store.at(&table, newest.revision - 1).unwrap();
-        assert_eq!(
-            (then["ns/a-0000"].name(), then["ns/a-0007"].value()["n"].as_i64()),
-            ("a-0000", Some(1))
-        );
-    }
-
-    #[test]
-    fn keys_sort_as_etcd_sorts_them() {
-        let mut store = Store::new(10);
-        for namespace in ["a", "a-b"] {
-            store.put(
-                &pods(),
-                object_key(namespace, "x"),
-                json!({"metadata": {"namespace": namespace}}),
-            );
-        }
-        let order: Vec<&str> = store.objects(&pods()).map(|object| object.namespace()).collect();
-        assert_eq!(order, ["a-b", "a"], "'-' sorts before '/'");
-    }
-}
+mod tests;

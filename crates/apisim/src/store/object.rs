@@ -16,18 +16,52 @@ pub struct Object {
     /// With folded field sets: see [`afloat_apischema::apply::unfold`]. Missing until it is asked for where `cold` says what the
     /// body does not.
     value: OnceLock<Value>,
-    cold: Option<TypeMeta>,
+    cold: Option<Box<Beside>>,
     revision: u64,
     /// The JSON without `apiVersion` and `kind`: lists of built-in kinds leave them out, and custom resources are
     /// sent in whichever version was asked for.
     body: OnceLock<Bytes>,
 }
 
-/// What an object's body leaves out.
+/// What is kept beside the text of a cold object: what the text leaves out, and what those read who walk whole tables.
 #[derive(Debug)]
-struct TypeMeta {
+struct Beside {
     api_version: Option<Value>,
     kind: Option<Value>,
+    name: Box<str>,
+    namespace: Box<str>,
+    uid: Box<str>,
+    node: Box<str>,
+    owners: Box<[Box<str>]>,
+    terminating: bool,
+}
+
+impl Beside {
+    fn of(object: &Object, value: &Value) -> Self {
+        Self {
+            api_version: value.get("apiVersion").cloned(),
+            kind: value.get("kind").cloned(),
+            name: object.name().into(),
+            namespace: object.namespace().into(),
+            uid: object.uid().into(),
+            node: object.node().into(),
+            owners: object.owner_uids().map(Box::from).collect(),
+            terminating: object.is_terminating(),
+        }
+    }
+
+    fn thaw(&self, body: &[u8]) -> Value {
+        let mut value = cold::read(body);
+        if let Some(fields) = value.as_object_mut() {
+            let type_meta = [("apiVersion", &self.api_version), ("kind", &self.kind)];
+            fields.extend(
+                type_meta
+                    .into_iter()
+                    .filter_map(|(key, text)| Some((key.to_owned(), text.clone()?))),
+            );
+        }
+        value
+    }
 }
 
 impl Object {
@@ -40,33 +74,46 @@ impl Object {
         })
     }
 
-    /// The same object as text alone, where the text was made already.
+    /// The same object as text alone; nothing for one that is.
     pub(super) fn cooled(&self) -> Option<Arc<Self>> {
-        let (value, body) = (self.value.get()?, self.body.get()?);
+        let value = self.value.get()?;
         Some(Arc::new(Self {
             value: OnceLock::new(),
-            cold: Some(TypeMeta {
-                api_version: value.get("apiVersion").cloned(),
-                kind: value.get("kind").cloned(),
-            }),
+            cold: Some(Box::new(Beside::of(self, value))),
             revision: self.revision,
-            body: OnceLock::from(body.clone()),
+            body: OnceLock::from(self.body().clone()),
         }))
     }
 
+    /// Whether somebody has asked for its text.
+    pub(super) fn has_text(&self) -> bool {
+        self.body.get().is_some()
+    }
+
+    /// Whether it is text alone at this moment.
+    #[cfg(test)]
+    pub fn is_cold(&self) -> bool {
+        self.value.get().is_none()
+    }
+
+    /// The tree, which is kept from now on: for those who read this object and few others.
     pub fn value(&self) -> &Value {
-        self.value.get_or_init(|| {
-            let mut value = self.body.get().map(|body| cold::read(body)).unwrap_or_default();
-            if let (Some(left_out), Some(fields)) = (&self.cold, value.as_object_mut()) {
-                let type_meta = [("apiVersion", &left_out.api_version), ("kind", &left_out.kind)];
-                fields.extend(
-                    type_meta
-                        .into_iter()
-                        .filter_map(|(key, text)| Some((key.to_owned(), text.clone()?))),
-                );
-            }
-            value
-        })
+        self.value.get_or_init(|| self.thawed())
+    }
+
+    /// Looks at the tree of an object that may be one of very many: that of a cold one is not kept.
+    pub fn read<T>(&self, look: impl FnOnce(&Value) -> T) -> T {
+        match self.value.get() {
+            Some(value) => look(value),
+            None => look(&self.thawed()),
+        }
+    }
+
+    fn thawed(&self) -> Value {
+        match (&self.cold, self.body.get()) {
+            (Some(beside), Some(body)) => beside.thaw(body),
+            _ => Value::Null,
+        }
     }
 
     pub fn revision(&self) -> u64 {
@@ -77,25 +124,67 @@ impl Object {
         self.value().get("metadata")?.get(key)
     }
 
+    /// A text of the metadata, which a cold object has beside its own.
+    fn named<'o>(&'o self, key: &str, beside: impl FnOnce(&'o Beside) -> &'o str) -> &'o str {
+        match (&self.cold, self.value.get()) {
+            (Some(cold), None) => beside(cold),
+            _ => self.metadata(key).and_then(Value::as_str).unwrap_or_default(),
+        }
+    }
+
+    pub fn api_version(&self) -> &str {
+        let stored = match (&self.cold, self.value.get()) {
+            (Some(cold), None) => cold.api_version.as_ref(),
+            _ => self.value().get("apiVersion"),
+        };
+        stored.and_then(Value::as_str).unwrap_or_default()
+    }
+
     pub fn name(&self) -> &str {
-        self.metadata("name").and_then(Value::as_str).unwrap_or_default()
+        self.named("name", |beside| &beside.name)
     }
 
     pub fn namespace(&self) -> &str {
-        self.metadata("namespace").and_then(Value::as_str).unwrap_or_default()
+        self.named("namespace", |beside| &beside.namespace)
     }
 
     pub fn uid(&self) -> &str {
-        self.metadata("uid").and_then(Value::as_str).unwrap_or_default()
+        self.named("uid", |beside| &beside.uid)
+    }
+
+    /// The node it names in `spec.nodeName`.
+    pub fn node(&self) -> &str {
+        if let (Some(cold), None) = (&self.cold, self.value.get()) {
+            return &cold.node;
+        }
+        let spec = self.value().get("spec");
+        spec.and_then(|spec| spec.get("nodeName"))
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    }
+
+    /// The uids of its owners.
+    pub fn owner_uids(&self) -> impl Iterator<Item = &str> {
+        let cold = self.cold.as_ref().filter(|_| self.value.get().is_none());
+        let tree = match cold {
+            Some(_) => None,
+            None => self.metadata("ownerReferences").and_then(Value::as_array),
+        };
+        let beside = cold.into_iter().flat_map(|cold| cold.owners.iter().map(AsRef::as_ref));
+        let named = tree.into_iter().flatten();
+        beside.chain(named.filter_map(|owner| owner.get("uid")?.as_str()))
     }
 
     pub fn is_terminating(&self) -> bool {
-        self.metadata("deletionTimestamp").is_some()
+        match (&self.cold, self.value.get()) {
+            (Some(cold), None) => cold.terminating,
+            _ => self.metadata("deletionTimestamp").is_some(),
+        }
     }
 
     /// The same object as of another revision: what a watcher is shown when it stops matching.
     pub fn at_revision(&self, revision: u64) -> Arc<Self> {
-        let mut value = self.value().clone();
+        let mut value = self.value.get().map_or_else(|| self.thawed(), Value::clone);
         set_resource_version(&mut value, revision);
         Self::new(value, revision)
     }
@@ -210,15 +299,34 @@ mod tests {
             {"manager": "a", "fieldsV1": "{\"f:z\":{},\"f:a\":{\".\":{}}}", "time": "2026-01-01T00:00:00Z"}, {"manager": "b"},
         ]}, "spec": {"fieldsV1": {"a": 1}, "x": 0.1, "y": 5e-324, "z": u64::MAX, "text": "\u{7f} \"\n", "metadata": {"managedFields": [{"fieldsV1": {}}]}}});
         let object = Object::new(value.clone(), 3);
-        assert!(object.cooled().is_none(), "nobody has asked for its text");
         let body = object.body().clone();
         let cold = object.cooled().unwrap();
         assert!(cold.cooled().is_none(), "it is cold");
         assert_eq!((cold.body(), cold.revision()), (&body, 3));
         assert_eq!(cold.value(), &value);
         let bare = Object::new(json!({"metadata": {"name": "a"}}), 1);
-        bare.body();
         assert_eq!(bare.cooled().unwrap().value(), bare.value());
+    }
+
+    #[test]
+    fn whoever_walks_a_table_leaves_cold_objects_cold() {
+        let owners = json!([{"kind": "ReplicaSet", "uid": "u-1"}, {"kind": "Nothing"}, {"uid": "u-2"}]);
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {
+            "name": "a", "namespace": "n", "uid": "u", "ownerReferences": owners, "deletionTimestamp": "2026-01-01T00:00:00Z",
+        }, "spec": {"nodeName": "w"}});
+        let look = |object: &Object| {
+            let owners: Vec<String> = object.owner_uids().map(str::to_owned).collect();
+            let names = [object.name(), object.namespace(), object.uid(), object.node()].map(str::to_owned);
+            let gone = object.at_revision(9).value().clone();
+            (names, owners, object.is_terminating(), object.read(Value::clone), gone)
+        };
+        let bare = json!({"metadata": {"name": "a"}, "spec": {}});
+        for value in [pod, bare] {
+            let object = Object::new(value, 3);
+            let cold = object.cooled().unwrap();
+            assert_eq!(look(&cold), look(&object));
+            assert!(cold.cooled().is_none(), "it has no tree");
+        }
     }
 
     #[test]

@@ -1,12 +1,15 @@
 //! How long decisions take on large clusters: a view of so many nodes with thirty pods each, in the middle of its workers,
-//! and the turns an operator takes on it. Time of the core alone; what an API server adds is measured elsewhere.
+//! and the turns an operator takes on it. Time of the core alone; what an API server adds is measured elsewhere. Fails where a decision takes longer
+//! than its bar.
 
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use afloat_api::clusterupgrade::Budget;
 use afloat_api::kubeadm::NodeKubeadmUpgradeStatus;
 use afloat_api::{ClusterUpgrade, ClusterUpgradeSpec, NodeKubeadmUpgrade, NodeState};
+use afloat_bench::figures::{self, Document, Figure, tell};
 use afloat_core::action::{Action, Decision};
 use afloat_core::objects::key_of;
 use afloat_core::view::{
@@ -17,14 +20,23 @@ use afloat_core::{Changed, Subject, affected, decide};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use serde_json::json;
 
+/// How often each decision is taken.
+const SAMPLES: usize = 15;
 const PODS: usize = 30;
 const GIB: i64 = 1 << 30;
 const FROM: &str = "v1.35.4";
 const TO: &str = "v1.36.3";
 const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
 
-fn main() {
+/// No decision may take longer, in milliseconds, however large the cluster.
+const BAR: f64 = 10.0;
+/// No object may come near to what etcd takes (1.5 MiB), in KiB.
+const LARGEST: f64 = 512.0;
+
+fn main() -> ExitCode {
+    let mut figures = Vec::new();
     println!("  NODES    PODS  UPGRADE'S TURN  GROUP'S TURN  NODE'S TURN  WHO IS CONCERNED  LARGEST OBJECT");
     for nodes in [10_usize, 100, 1000, 5000] {
         let (view, largest) = half_way(nodes);
@@ -34,16 +46,35 @@ fn main() {
         let timed = |subject: Option<&Subject>| {
             subject.map_or(Duration::ZERO, |subject| median(|| decide(&view, subject, NOW)))
         };
+        let turns = [timed(Some(&upgrade)), timed(group.as_ref()), timed(node.as_ref())];
         let concerned = median(|| affected(&view, &Changed::Pod(Some(NodeName::from("worker-1")))));
         println!(
             "  {nodes:>5}  {:>6}  {:>14}  {:>12}  {:>11}  {:>16}  {:>10} KiB",
             view.pods().len(),
-            micros(timed(Some(&upgrade))),
-            micros(timed(group.as_ref())),
-            micros(timed(node.as_ref())),
+            micros(turns[0]),
+            micros(turns[1]),
+            micros(turns[2]),
             micros(concerned),
             largest / 1024,
         );
+        for (whose, took) in ["an upgrade", "a group", "a node"].into_iter().zip(turns) {
+            let name = format!("decision about {whose}, {nodes} nodes, half of {SAMPLES}");
+            figures.push(Figure::new(name, took.as_secs_f64() * 1e3, "ms").below(BAR));
+        }
+        let size = figures::number(u64::try_from(largest).unwrap_or(u64::MAX)) / 1024.0;
+        figures.push(Figure::new(format!("largest of our objects, {nodes} nodes"), size, "KiB").below(LARGEST));
+    }
+    let figures = tell(figures);
+    let mut document = Document::open(&figures::default_output());
+    document.put("decisions", json!(figures.iter().map(Figure::json).collect::<Vec<_>>()));
+    if let Err(error) = document.write() {
+        eprintln!("error: {error:#}");
+        return ExitCode::from(2);
+    }
+    if figures.iter().all(Figure::holds) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
     }
 }
 
@@ -52,7 +83,7 @@ fn micros(length: Duration) -> String {
 }
 
 fn median<T>(mut work: impl FnMut() -> T) -> Duration {
-    let mut times: Vec<Duration> = (0..15)
+    let mut times: Vec<Duration> = (0..SAMPLES)
         .map(|_| {
             let start = Instant::now();
             std::hint::black_box(work());

@@ -129,20 +129,21 @@ pub struct NodeOrder<'a> {
 pub fn node_upgrade(order: &NodeOrder<'_>) -> NodeKubeadmUpgrade {
     let group_uid = order.group.uid();
     let plan = plan(order);
-    let env: Vec<StepEnv> = plan
-        .to_env()
-        .into_iter()
-        .map(|(name, value)| StepEnv {
-            name: name.to_owned(),
-            value,
-        })
-        .collect();
+    let env: Arc<Vec<StepEnv>> = Arc::new(
+        plan.to_env()
+            .into_iter()
+            .map(|(name, value)| StepEnv {
+                name: name.to_owned(),
+                value,
+            })
+            .collect(),
+    );
     let step = |name: &str| StepContainer {
         name: name.to_owned(),
         image: order.image.to_string(),
         command: Vec::new(),
         args: vec!["node".to_owned(), name.to_owned()],
-        env: env.clone(),
+        env: Arc::clone(&env),
         timeout_seconds: Some(STEP_SECONDS),
     };
     let group_kind = match order.group {

@@ -358,9 +358,10 @@ fn read(end: &ContainerEnd) -> StepReport {
 }
 
 fn set_variable(step: &mut StepContainer, name: &str, value: String) {
-    match step.env.iter_mut().find(|variable| variable.name == name) {
+    let env = Arc::make_mut(&mut step.env);
+    match env.iter_mut().find(|variable| variable.name == name) {
         Some(variable) => variable.value = value,
-        None => step.env.push(StepEnv {
+        None => env.push(StepEnv {
             name: name.to_owned(),
             value,
         }),

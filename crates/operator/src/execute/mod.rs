@@ -19,7 +19,6 @@ use serde_json::Value;
 pub use request::{Request, Verb};
 
 use crate::clients::{CallError, Clients, bounded};
-use crate::metrics::Metrics;
 use crate::snapshot::lean::without_managers;
 use crate::snapshot::raw::{RawDeployment, RawLease, RawNode, RawPod};
 use crate::snapshot::{Kind, Object, Unreadable, reduce};
@@ -78,12 +77,8 @@ impl Cause {
 }
 
 /// Carries out `action`.
-pub async fn execute(clients: &Clients, metrics: &Metrics, action: &Action) -> Result<Outcome, Refusal> {
-    let executor = Executor {
-        clients,
-        metrics,
-        action,
-    };
+pub async fn execute(clients: &Clients, action: &Action) -> Result<Outcome, Refusal> {
+    let executor = Executor { clients, action };
     let request = request::of(action, clients.bundle_key.as_deref()).map_err(|error| Refusal {
         action: action.name(),
         object: Key::new("", ""),
@@ -99,13 +94,9 @@ pub async fn execute(clients: &Clients, metrics: &Metrics, action: &Action) -> R
 
 /// Looks at the node that pods are asked to leave, once for all of them that one turn asks: it is still the machine that was decided on, and still
 /// cordoned as it was.
-pub async fn look_before(clients: &Clients, metrics: &Metrics, action: &Action) -> Result<(), Refusal> {
+pub async fn look_before(clients: &Clients, action: &Action) -> Result<(), Refusal> {
     let Some(place) = action.empties() else { return Ok(()) };
-    let executor = Executor {
-        clients,
-        metrics,
-        action,
-    };
+    let executor = Executor { clients, action };
     let seen = executor.see_that_it_is_cordoned(place).await;
     seen.map_err(|cause| Refusal {
         action: action.name(),
@@ -116,7 +107,6 @@ pub async fn look_before(clients: &Clients, metrics: &Metrics, action: &Action) 
 
 struct Executor<'a> {
     clients: &'a Clients,
-    metrics: &'a Metrics,
     action: &'a Action,
 }
 
@@ -358,13 +348,10 @@ impl Executor<'_> {
             Ok(http) => bounded(client.request_text(http)).await,
             Err(error) => return Err(Problem::Other(error.to_string())),
         };
-        let (code, answer) = match answer {
-            Ok(body) => (200, Ok(body)),
-            Err(CallError::Refused(kube::Error::Api(status))) => (status.code, Err(Problem::Status(status))),
-            Err(error) => (0, Err(Problem::Other(error.to_string()))),
-        };
-        self.metrics.request(request.verb.word(), code);
-        answer
+        answer.map_err(|error| match error {
+            CallError::Refused(kube::Error::Api(status)) => Problem::Status(status),
+            error => Problem::Other(error.to_string()),
+        })
     }
 }
 

@@ -117,6 +117,8 @@ fn say(container: &mut Value, field: &str, words: &[String]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
+
     use afloat_api::common::StepEnv;
     use afloat_core::action::Task;
     use afloat_core::view::{Key, NodeName, Revision, Target, Uid};
@@ -127,10 +129,10 @@ mod tests {
             image: "registry.example/afloat:v1.36.3".to_owned(),
             command: vec!["/afloat".to_owned()],
             args: vec!["node".to_owned(), name.to_owned()],
-            env: vec![StepEnv {
+            env: Arc::new(vec![StepEnv {
                 name: "AFLOAT_NODE".to_owned(),
                 value: node.to_owned(),
-            }],
+            }]),
             timeout_seconds: None,
         };
         TaskPod {
@@ -187,7 +189,7 @@ mod tests {
     #[test]
     fn p29_every_step_is_told_the_keys_of_bundles_whatever_its_object_says() {
         let mut forged = pod("worker-1");
-        forged.steps[0].env.push(StepEnv {
+        Arc::make_mut(&mut forged.steps[0].env).push(StepEnv {
             name: BUNDLE_KEY.to_owned(),
             value: "another key".to_owned(),
         });

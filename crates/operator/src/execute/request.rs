@@ -26,7 +26,7 @@ pub(super) const JSON_PATCH: &str = "application/json-patch+json";
 const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 const JSON: &str = "application/json";
 
-/// What is asked of the API server; each has its word in metrics.
+/// What is asked of the API server.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Verb {
     Get,
@@ -37,16 +37,6 @@ pub enum Verb {
 }
 
 impl Verb {
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Get => "get",
-            Self::Create => "create",
-            Self::Patch => "patch",
-            Self::Delete => "delete",
-            Self::Evict => "evict",
-        }
-    }
-
     fn method(self) -> http::Method {
         match self {
             Self::Get => http::Method::GET,

@@ -88,9 +88,22 @@ pub fn workers(group: WorkersKubeadmUpgrade) -> Result<Object, Unreadable> {
     Ok(Object::Workers(Box::new(group)))
 }
 
-pub fn node_upgrade(upgrade: NodeKubeadmUpgrade) -> Result<Object, Unreadable> {
+pub fn node_upgrade(mut upgrade: NodeKubeadmUpgrade) -> Result<Object, Unreadable> {
     identity(&upgrade.metadata)?;
+    share_environment(&mut upgrade);
     Ok(Object::NodeUpgrade(Box::new(upgrade)))
+}
+
+/// All steps of a node are told the same, in nearly all objects: it is kept once, or thousands of them would be the larger part of the view.
+fn share_environment(upgrade: &mut NodeKubeadmUpgrade) {
+    let steps = Arc::make_mut(&mut upgrade.spec.steps);
+    let Some(first) = steps.first().map(|step| Arc::clone(&step.env)) else {
+        return;
+    };
+    let stage = upgrade.spec.stage.as_mut().map(Arc::make_mut);
+    for step in steps.iter_mut().chain(stage).filter(|step| step.env == first) {
+        step.env = Arc::clone(&first);
+    }
 }
 
 fn holder(raw: &RawLease) -> Option<&str> {

@@ -22,7 +22,6 @@ use afloat_core::plan::StageKind;
 use afloat_core::view::{Key, NodeName, Revision, Target, Uid};
 use afloat_operator::clients::Clients;
 use afloat_operator::execute::{Cause, Outcome, Refusal, execute};
-use afloat_operator::metrics::Metrics;
 use afloat_operator::snapshot::{Kind, Object};
 use common::{Cluster, HOME, control_plane_body, node_upgrade_body, target, workers_body};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -35,7 +34,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 async fn run(cluster: &Cluster, action: &Action) -> Result<Outcome, Refusal> {
-    execute(&cluster.clients, &Metrics::default(), action).await
+    execute(&cluster.clients, action).await
 }
 
 /// Carries it out and gives the object of the answer.

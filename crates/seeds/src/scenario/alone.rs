@@ -170,14 +170,15 @@ fn step(name: &str, plan: &NodePlan) -> StepContainer {
         name: name.to_owned(),
         image: "afloat/upgrader".to_owned(),
         args: vec!["node".to_owned(), name.to_owned()],
-        env: plan
-            .to_env()
-            .into_iter()
-            .map(|(name, value)| afloat_api::common::StepEnv {
-                name: name.to_owned(),
-                value,
-            })
-            .collect(),
+        env: Arc::new(
+            plan.to_env()
+                .into_iter()
+                .map(|(name, value)| afloat_api::common::StepEnv {
+                    name: name.to_owned(),
+                    value,
+                })
+                .collect(),
+        ),
         ..StepContainer::default()
     }
 }

@@ -26,6 +26,8 @@ pub struct Site {
     pub bundle: Bundle,
     /// How much quicker than life the work on a machine goes.
     pub pace: f64,
+    /// The least time between two looks at what goes on there.
+    pub rest: Duration,
     pub trouble: Trouble,
     pub health: HealthBoard,
     pub power: PowerBoard,
@@ -39,6 +41,7 @@ impl Site {
             shared: Shared::new(version),
             bundle: Bundle::of(&versions),
             pace: pace.max(f64::MIN_POSITIVE),
+            rest: Duration::ZERO,
             trouble: Trouble::default(),
             health: HealthBoard::default(),
             power: PowerBoard::default(),
@@ -101,6 +104,9 @@ pub(super) struct Hosted {
     pub engine: Engine,
     epoch: Timestamp,
     pace: f64,
+    rest: Duration,
+    /// The engine waits longer than it asked for: it is called before that when the machine changes.
+    rests: bool,
     /// When the engine wants to be called next, in the world's time.
     engine_at: Option<Timestamp>,
     /// A step container is up: it carries the engine on itself where the host's unit is not there yet.
@@ -127,6 +133,8 @@ impl Hosted {
             engine: Engine::default(),
             epoch: now,
             pace: site.pace,
+            rest: site.rest,
+            rests: false,
             engine_at: None,
             attended: false,
         }
@@ -157,12 +165,18 @@ impl Hosted {
 
     /// Something was asked of the engine.
     pub fn wake(&mut self, now: Timestamp) {
+        self.rests = false;
         self.engine_at = Some(now);
     }
 
     /// Brings the machine to `now` and lets its engine work as far as it can. Says when to look again.
     pub fn advance(&mut self, now: Timestamp) -> Option<Timestamp> {
-        self.host.tick(self.inside(now));
+        let inside = self.inside(now);
+        let changed = self.host.next_change().is_some_and(|at| at <= inside);
+        self.host.tick(inside);
+        if changed && self.rests {
+            self.wake(now);
+        }
         for _ in 0..AT_ONCE {
             let due = self.engine_at.is_some_and(|at| at <= now);
             if !due || !(self.attended || self.host.engine_running()) {
@@ -171,8 +185,9 @@ impl Hosted {
             let inside = self.host.now();
             self.engine_at = match self.engine.advance(&mut self.host, inside) {
                 Ok(Next::Again { after: wait, .. }) => {
-                    let wait = wait.div_f64(self.pace.max(f64::MIN_POSITIVE));
-                    Some(after(now, wait))
+                    let asked = wait.div_f64(self.pace.max(f64::MIN_POSITIVE));
+                    self.rests = !wait.is_zero() && asked < self.rest;
+                    Some(after(now, if self.rests { self.rest } else { asked }))
                 }
                 Ok(Next::Idle) => None,
                 Err(error) => {

@@ -21,7 +21,7 @@ pub use hosted::{HealthBoard, PlaneHealth, PowerBoard, Site};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use task::TaskRun;
@@ -59,6 +59,8 @@ pub struct Kubelets {
     by_machine: BTreeMap<String, Kubelet>,
     /// Static pods by the key of their mirror pod: machine and place in its list.
     mirrors: BTreeMap<Key, (String, usize)>,
+    /// The control planes: they are few, and see each other.
+    planes: BTreeSet<String>,
     site: Site,
 }
 
@@ -66,7 +68,11 @@ impl Kubelets {
     pub fn new(machines: impl IntoIterator<Item = Machine>, site: Site) -> Self {
         let mut mirrors = BTreeMap::new();
         let mut kubelets = BTreeMap::new();
+        let mut planes = BTreeSet::new();
         for machine in machines {
+            if machine.control_plane {
+                planes.insert(machine.name.clone());
+            }
             for (index, static_pod) in machine.static_pods.iter().enumerate() {
                 mirrors.insert(
                     Key::new("kube-system", static_pod.name_on(&machine)),
@@ -78,6 +84,7 @@ impl Kubelets {
         Self {
             by_machine: kubelets,
             mirrors,
+            planes,
             site,
         }
     }
@@ -128,7 +135,7 @@ impl Kubelets {
             .hosted
             .get_or_insert_with(|| Hosted::new(&kubelet.machine, &site, turn.now));
         let _next = hosted.advance(turn.now);
-        self.introduce();
+        self.introduce(name);
         let machine = self.decide_machine(name, turn);
         let Some(kubelet) = self.by_machine.get_mut(name) else {
             return machine;
@@ -161,7 +168,7 @@ impl Kubelets {
             return Decision::nothing();
         };
         let next = hosted.advance(turn.now);
-        self.introduce();
+        self.introduce(name);
         let Some(kubelet) = self.by_machine.get_mut(name) else {
             return Decision::nothing();
         };
@@ -169,7 +176,11 @@ impl Kubelets {
         Decision::requests(requests).and_at(next)
     }
 
-    fn introduce(&mut self) {
+    /// After a look at a control plane; nobody else's state is of interest to them.
+    fn introduce(&mut self, looked_at: &str) {
+        if !self.planes.contains(looked_at) {
+            return;
+        }
         let mut planes: BTreeMap<String, Option<&mut Hosted>> = self
             .by_machine
             .iter_mut()
@@ -177,6 +188,18 @@ impl Kubelets {
             .map(|(name, kubelet)| (name.clone(), kubelet.hosted.as_mut()))
             .collect();
         hosted::introduce(&mut planes, &self.site);
+    }
+
+    /// The machine that was decided about with an object.
+    fn behind(&mut self, item: &ObjectRef) -> Option<&mut Kubelet> {
+        match (item.kind, self.mirrors.get(&item.key)) {
+            (Kind::Node, _) => self.by_machine.get_mut(&item.key.name),
+            (_, Some((machine, _))) => self.by_machine.get_mut(machine),
+            (_, None) => {
+                let mut all = self.by_machine.values_mut();
+                all.find(|kubelet| kubelet.tasks.contains_key(&item.key))
+            }
+        }
     }
 }
 
@@ -207,13 +230,14 @@ impl Actor for Kubelets {
         queue.add(ObjectRef::new(Kind::Pod, key));
     }
 
-    /// What was refused was not told: it is said again.
-    fn refused(&mut self, _item: &ObjectRef, _failure: &Failure) {
-        for kubelet in self.by_machine.values_mut().filter(|kubelet| kubelet.hosted.is_some()) {
-            kubelet.told.clear();
-            for run in kubelet.tasks.values_mut() {
-                run.tell_again();
-            }
+    /// What was refused was not told, nor what would have followed: it is said again.
+    fn refused(&mut self, item: &ObjectRef, _failure: &Failure) {
+        let Some(kubelet) = self.behind(item).filter(|kubelet| kubelet.hosted.is_some()) else {
+            return;
+        };
+        kubelet.told.clear();
+        for run in kubelet.tasks.values_mut() {
+            run.tell_again();
         }
     }
 

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::hosted::Hosted;
 use crate::actor::{Decision, Turn};
-use crate::clock::after;
+use crate::clock::{Timings, after};
 use crate::events::second;
 use crate::machine::Machine;
 use crate::object::{Kind, uid};
@@ -94,7 +94,7 @@ impl TaskRun {
         let now = turn.now;
         let mut again = None;
         if !self.done {
-            again = Some(self.work(pod, hosted, now, turn.timings.pace));
+            again = Some(self.work(pod, hosted, now, turn.timings));
         }
         let status = self.status(pod, machine);
         if self.reported.as_ref() == Some(&status) {
@@ -106,8 +106,8 @@ impl TaskRun {
     }
 
     /// Starts, follows and ends init containers as far as it goes now. Says when to look again.
-    fn work(&mut self, pod: &Pod, hosted: &mut Hosted, now: Timestamp, pace: f64) -> Timestamp {
-        let scaled = |wait: Duration| after(now, wait.div_f64(pace.max(1.0)));
+    fn work(&mut self, pod: &Pod, hosted: &mut Hosted, now: Timestamp, timings: &Timings) -> Timestamp {
+        let scaled = |wait: Duration| after(now, wait.div_f64(timings.pace.max(1.0)).max(timings.rest));
         while let Some(container) = init_containers(pod).get(self.current) {
             let Some(init) = self.inits.get_mut(self.current) else {
                 break;

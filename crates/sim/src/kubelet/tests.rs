@@ -263,3 +263,80 @@ fn a_pod_address_is_free_again_when_its_pod_is_gone() {
     stage.actor.observe(&gone, &view, now, &mut stage.queue);
     assert_eq!(address(&mut stage, "c"), first);
 }
+
+/// One of Afloat's pods; its step has no plan, so that it fails and is told so.
+fn task(name: &str, node: &str) -> Value {
+    let mut value = pod(name, node, false, None);
+    value["metadata"]["labels"] = json!({ afloat_api::labels::TASK: "stage" });
+    value["spec"]["initContainers"] = json!([{ "name": "stage", "image": "i", "args": ["node", "stage"] }]);
+    value["status"] = json!({ "phase": "Pending" });
+    value
+}
+
+#[test]
+fn what_was_refused_is_said_again_and_nothing_of_other_machines() {
+    let machines = Scenario::Default.describe(&Shape::default()).machines;
+    let workers: Vec<Machine> = machines.into_iter().filter(|machine| !machine.control_plane).collect();
+    let names: Vec<String> = workers.iter().take(2).map(|machine| machine.name.clone()).collect();
+    let mut stage = Stage::new(Kubelets::new(workers, Site::new("v1.35.4", &[], 1.0)));
+    for (number, node) in names.iter().enumerate() {
+        stage.put(Kind::Pod, task(&format!("stage-{number}"), node));
+    }
+    let told = |stage: &mut Stage<Kubelets>| {
+        [0, 1].map(|number| {
+            !stage
+                .look(Kind::Pod, "shop", &format!("stage-{number}"))
+                .requests
+                .is_empty()
+        })
+    };
+    assert_eq!(told(&mut stage), [true, true]);
+    assert_eq!(told(&mut stage), [false, false], "it is on its way");
+    let refusal = Failure {
+        code: 409,
+        reason: "Conflict".to_owned(),
+        message: String::new(),
+    };
+    let item = ObjectRef::new(Kind::Pod, Key::new("shop", "stage-1"));
+    stage.actor.refused(&item, &refusal);
+    assert_eq!(told(&mut stage), [false, true]);
+}
+
+#[test]
+fn work_that_is_quicker_than_a_look_may_be_is_looked_at_after_a_rest() {
+    let mut site = Site::new("v1.35.4", &[], 600.0);
+    site.rest = Duration::from_millis(50);
+    let machine = machine(false);
+    let mut hosted = Hosted::new(&machine, &site, crate::testing::noon());
+    let plan = afloat_api::node::NodePlan {
+        upgrade: "u".to_owned(),
+        attempt: 1,
+        node: machine.name.clone(),
+        role: afloat_api::NodeRole::Worker,
+        kubernetes_version: "v1.35.4".to_owned(),
+        kubelet_version: "v1.35.4".to_owned(),
+        via: Vec::new(),
+        method: None,
+        peers: Vec::new(),
+        etcd_version: None,
+        core_dns_version: None,
+        undo_after_seconds: 900,
+        bundle_key: None,
+    };
+    let mut now = crate::testing::noon();
+    let inside = hosted.host.now();
+    hosted.engine.begin(&mut hosted.host, &plan, "stage", inside).unwrap();
+    hosted.attended = true;
+    hosted.wake(now);
+    let mut looks = 0;
+    while let Some(next) = hosted.advance(now) {
+        looks += 1;
+        assert!(looks < 100, "it ends");
+        now = next.max(after(now, Duration::from_millis(2)));
+    }
+    assert!(
+        looks < 40,
+        "{looks} looks at {} of work",
+        now.duration_since(crate::testing::noon())
+    );
+}

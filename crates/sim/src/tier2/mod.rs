@@ -93,8 +93,9 @@ impl OperatorClock for WorldClock {
 
 /// An operator for the cluster behind `client`; alone, so without an election.
 pub fn operator(client: kube::Client, clock: Clock, health: HealthBoard, identity: &str) -> OperatorConfig {
+    let metrics = Metrics::default();
     OperatorConfig {
-        clients: Clients::of(client),
+        clients: Clients::of(client).counted(&metrics),
         home: HOME.to_owned(),
         identity: identity.to_owned(),
         clock: Arc::new(WorldClock(clock)),
@@ -102,7 +103,7 @@ pub fn operator(client: kube::Client, clock: Clock, health: HealthBoard, identit
         prober: Arc::new(BoardProber(health)),
         listen: None,
         leader_election: false,
-        metrics: Metrics::default(),
+        metrics,
         hci: afloat_operator::hci::HciOptions::default(),
     }
 }

@@ -21,6 +21,8 @@ use std::time::Duration;
 const HASH: &str = "controller-revision-hash";
 /// A set is looked at as a whole, node by node; its pods change by thousands at once. So: once for a burst.
 const GATHER: Duration = Duration::from_millis(20);
+/// The same for each node of a large cluster: a look takes some microseconds for each.
+const GATHER_BY_NODE: Duration = Duration::from_micros(40);
 /// What a daemon stands that others do not (`AddOrUpdateDaemonPodTolerations`).
 const TOLERATED: &[(&str, &str)] = &[
     ("node.kubernetes.io/not-ready", "NoExecute"),
@@ -41,7 +43,8 @@ impl Actor for DaemonSets {
     }
 
     fn observe(&mut self, change: &Change, view: &View, now: Timestamp, queue: &mut Queue) {
-        let soon = after(now, GATHER);
+        let nodes = u32::try_from(view.nodes.len()).unwrap_or(u32::MAX);
+        let soon = after(now, GATHER.max(GATHER_BY_NODE.saturating_mul(nodes)));
         if let Some(set) = of_kind(change, Kind::DaemonSet) {
             queue.add(set.reference());
         } else if let Some(Object::Pod(pod)) = of_kind(change, Kind::Pod) {

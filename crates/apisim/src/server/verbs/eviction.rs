@@ -106,12 +106,12 @@ impl Call<'_> {
             group: "policy".into(),
             plural: "poddisruptionbudgets".into(),
         };
-        let matching: Vec<Arc<Object>> = self
-            .state
-            .store
-            .objects(&table)
-            .filter(|budget| budget.namespace() == pod.namespace() && selects(budget.value(), pod))
-            .cloned()
+        let here = format!("{}/", pod.namespace());
+        let budgets = self.state.store.range_from(&table, &here);
+        let matching: Vec<Arc<Object>> = budgets
+            .take_while(|(key, _)| key.starts_with(&here))
+            .filter(|(_, budget)| selects(budget.value(), pod))
+            .map(|(_, budget)| budget.clone())
             .collect();
         let [budget] = matching.as_slice() else {
             return Ok(if matching.is_empty() {

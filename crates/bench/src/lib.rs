@@ -1,0 +1,3 @@
+//! What every bench of this crate needs: figures with their bars.
+
+pub mod figures;
