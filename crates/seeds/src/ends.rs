@@ -401,7 +401,7 @@ fn left_behind(world: &mut World) {
         }
     }
     for machine in world.machines.values() {
-        if machine.facts.powered && machine.facts.aside {
+        if machine.facts.powered && machine.facts.aside() {
             left = Some(format!("{} still stands aside", machine.name));
         }
     }
