@@ -299,9 +299,7 @@ impl World {
             let at = self.rng.u64(10 * SECOND..self.plan.calm_at.max(20 * SECOND));
             let upgrade = upgrades.get(self.rng.usize(0..upgrades.len().max(1))).cloned();
             let worker = workers.get(self.rng.usize(0..workers.len().max(1))).cloned();
-            let (Some(upgrade), Some(worker)) = (upgrade, worker) else {
-                return;
-            };
+            let Some(upgrade) = upgrade else { return };
             let any: Vec<NodeName> = self.machines.keys().cloned().collect();
             let node = any[self.rng.usize(0..any.len())].clone();
             let act = match self.rng.u32(0..28) {
@@ -316,8 +314,8 @@ impl World {
                 16..=17 => Act::Cordon(node),
                 18..=19 => Act::Uncordon(node),
                 20 => Act::AddWorker(NodeName::from("w-new")),
-                21 => Act::RemoveNode(worker),
-                22..=23 => Act::ReplaceNode(worker),
+                21 => worker.map_or(Act::DeletePods(3), Act::RemoveNode),
+                22..=23 => worker.map_or(Act::DeletePods(3), Act::ReplaceNode),
                 24 => Act::DeleteNodeUpgrade(node),
                 _ => Act::DeletePods(3),
             };
