@@ -136,6 +136,8 @@ enum Leaves {
     NotSeen,
     /// Between the first cordon and the second.
     Later,
+    /// Not at all: a person wants one at a time between the first cordon and the second.
+    NotButFewer,
 }
 
 fn half_of_four(leaves: Leaves) -> Option<Broken> {
@@ -172,7 +174,7 @@ fn half_of_four(leaves: Leaves) -> Option<Broken> {
     }
     let leave = |store: &mut Store| store.remove::<Node>(Writer::Person, &NodeName::from("w-4"));
     let mut seen = store.revision();
-    if leaves != Leaves::Later {
+    if matches!(leaves, Leaves::Seen | Leaves::NotSeen) {
         assert!(leave(&mut store));
     }
     if leaves == Leaves::Seen {
@@ -190,6 +192,13 @@ fn half_of_four(leaves: Leaves) -> Option<Broken> {
         if leaves == Leaves::Later && name == "w-2" {
             assert!(leave(&mut store));
         }
+        if leaves == Leaves::NotButFewer && name == "w-2" {
+            store
+                .update_custom::<ClusterUpgrade>(Writer::Person, "edit", &Meant::named(&key), |upgrade| {
+                    upgrade.spec.budget.as_mut().unwrap().max_unavailable = Some(IntOrString::Int(1));
+                })
+                .unwrap();
+        }
         let name = NodeName::from(name);
         store
             .update::<Node>(Writer::Operator(0), "cordon", &Meant::named(&name), |node| {
@@ -201,9 +210,10 @@ fn half_of_four(leaves: Leaves) -> Option<Broken> {
 }
 
 #[test]
-fn a_share_is_one_of_the_workers_that_were_seen_when_slots_were_given() {
+fn what_may_be_away_is_decided_when_slots_are_given_and_by_the_workers_that_were_seen_then() {
     assert_eq!(half_of_four(Leaves::Later), None);
     assert_eq!(half_of_four(Leaves::NotSeen), None);
+    assert_eq!(half_of_four(Leaves::NotButFewer), None);
     assert_eq!(half_of_four(Leaves::Seen).map(|broken| broken.rule), Some(1));
 }
 

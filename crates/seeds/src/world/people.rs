@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use afloat_api::clusterupgrade::Window;
 use afloat_api::{ClusterUpgrade, ControlPlaneKubeadmUpgrade, NodeKubeadmUpgrade, NodeState, WorkersKubeadmUpgrade};
 use afloat_core::view::{Component, GateState, Key, Node, NodeName, Pod, Wish};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -20,6 +21,8 @@ pub enum Act {
     Abort(Key),
     /// So many workers at once, from now on.
     Budget(Key, i32),
+    /// Nodes may go within this window, or at any time.
+    Window(Key, Option<Box<Window>>),
     Delete(Key),
     /// Takes the pause off a node; off all nodes where none is named.
     Unpause(Option<NodeName>),
@@ -126,6 +129,10 @@ impl World {
                     let budget = upgrade.spec.budget.get_or_insert_default();
                     budget.max_unavailable = Some(IntOrString::Int(many));
                 });
+            }
+            Act::Window(key, window) => {
+                let window = window.as_deref().cloned();
+                self.edit(key, |upgrade| upgrade.spec.window = window);
             }
             Act::Delete(key) => {
                 let _ = self
