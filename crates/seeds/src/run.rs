@@ -65,6 +65,7 @@ pub fn run(options: &Options) -> Outcome {
         come_to_an_end(&mut world);
     }
     if world.rules.broken().is_none() {
+        world.clients_end();
         super::ends::check(&mut world);
     }
     if world.trace.is_some()
@@ -82,6 +83,7 @@ pub fn run(options: &Options) -> Outcome {
         revision: world.store.revision(),
         faults: std::mem::take(&mut world.plan.faults),
         judged: world.rules.judged,
+        clients: world.traffic.clients,
         trace: world.trace.take(),
     }
 }
@@ -96,6 +98,7 @@ fn prepare(options: &Options) -> World {
     (options.scenario.build)(&mut setup);
     let (upgrades, workers) = setup.finish();
     world.whole_at = world.store.revision();
+    world.clients_look();
     let machines = world.machines.len();
     if options.clean {
         world.plan.calm_at = options.scenario.calm_after;

@@ -242,6 +242,7 @@ impl World {
         self.rules.machine_left(name);
         if control_plane {
             self.members_hear();
+            self.clients_look();
         }
     }
 
