@@ -430,7 +430,7 @@ fn left_behind(world: &mut World) {
     }
     left = lock_for_nothing(&world.store, &going_on).or(left);
     for machine in world.machines.values() {
-        if machine.facts.powered && machine.facts.aside {
+        if machine.facts.powered && machine.facts.aside() {
             left = Some(format!("{} still stands aside", machine.name));
         }
     }

@@ -18,6 +18,7 @@ pub mod suite;
 pub mod systematic;
 pub mod time;
 mod trace;
+pub mod traffic;
 pub mod world;
 
 #[cfg(test)]

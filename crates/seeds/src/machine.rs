@@ -28,8 +28,8 @@ pub struct Facts {
     pub kubelet_version: KubernetesVersion,
     pub runtime_version: Arc<str>,
     pub parts: Vec<Part>,
-    /// New API connections are sent to the others.
-    pub aside: bool,
+    /// The addresses that new API connections are sent to, where it stands aside.
+    pub forwards_to: Option<Arc<[String]>>,
     /// Work was begun that may disturb the node, and is neither finished nor undone.
     pub working: bool,
 }
@@ -48,6 +48,16 @@ pub struct Part {
 impl Facts {
     pub fn part(&self, component: Component) -> Option<&Part> {
         self.parts.iter().find(|part| part.component == component)
+    }
+
+    /// New API connections are sent to the others.
+    pub fn aside(&self) -> bool {
+        self.forwards_to.is_some()
+    }
+
+    /// Whether an API server here answers by itself: it is ready, and so is the etcd that it asks.
+    pub fn serves_api(&self) -> bool {
+        self.serves(Component::ApiServer) && self.serves(Component::Etcd)
     }
 
     /// Whether a part runs and answers.
@@ -141,7 +151,7 @@ impl Machine {
             kubelet_version: version.clone(),
             runtime_version: Arc::from(""),
             parts: Vec::new(),
-            aside: false,
+            forwards_to: None,
             working: false,
         };
         let mut machine = Self {
@@ -198,7 +208,9 @@ impl Machine {
                 Arc::from(runtime)
             },
             parts,
-            aside: host.forwarding_to().is_some(),
+            forwards_to: host
+                .forwarding_to()
+                .map(|peers| seen_peers(peers, self.facts.forwards_to.as_ref())),
             working: self.facts.working,
         };
         let before = &self.facts;
@@ -372,6 +384,13 @@ pub struct Place {
     pub now: Millis,
     /// Its bundle brings versions beyond the next.
     pub far: bool,
+}
+
+fn seen_peers(peers: &[String], known: Option<&Arc<[String]>>) -> Arc<[String]> {
+    // Looked at thousands of times, and others a few times.
+    known
+        .filter(|known| known[..] == *peers)
+        .map_or_else(|| Arc::from(peers), Arc::clone)
 }
 
 fn seen_part(part: &host::StaticPart, known: &[Part]) -> Part {

@@ -65,6 +65,7 @@ pub fn run(options: &Options) -> Outcome {
         come_to_an_end(&mut world);
     }
     if world.rules.broken().is_none() {
+        world.clients_end();
         super::ends::check(&mut world);
     }
     if world.trace.is_some()
@@ -82,6 +83,7 @@ pub fn run(options: &Options) -> Outcome {
         revision: world.store.revision(),
         faults: std::mem::take(&mut world.plan.faults),
         judged: world.rules.judged,
+        clients: world.traffic.clients,
         trace: world.trace.take(),
     }
 }
@@ -96,6 +98,7 @@ fn prepare(options: &Options) -> World {
     (options.scenario.build)(&mut setup);
     let (upgrades, workers) = setup.finish();
     world.whole_at = world.store.revision();
+    world.clients_look();
     let machines = world.machines.len();
     if options.clean {
         world.plan.calm_at = options.scenario.calm_after;
@@ -107,7 +110,12 @@ fn prepare(options: &Options) -> World {
             kinds: KindName::ALL.len(),
             longest: 90 * MINUTE,
         };
+        // What a scenario is about stays.
+        let skew = world.plan.skew;
         world.plan = Plan::swarm(&mut rng, &allowed, &field);
+        if skew != 0 {
+            world.plan.skew = skew;
+        }
         world.plan.calm_at = world.plan.calm_at.max(options.scenario.calm_after);
     }
     world.plan.as_asked(&options.left_out, options.crash);
@@ -151,5 +159,39 @@ fn come_to_an_end(world: &mut World) {
             world.now + 10 * MINUTE
         };
         world.run(next);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::scenario::named;
+    use super::super::world::Act;
+    use super::*;
+
+    fn prepared(name: &str, seed: u64) -> World {
+        let scenario = named(name).unwrap();
+        prepare(&Options::new(seed, scenario))
+    }
+
+    #[test]
+    fn a_clock_that_a_scenario_sets_wrong_is_wrong_under_every_seed() {
+        for seed in 0..20 {
+            assert_eq!(prepared("clock-skew", seed).plan.skew, 120_000, "{seed}");
+        }
+        let skews: std::collections::BTreeSet<i64> = (0..20).map(|seed| prepared("ha", seed).plan.skew).collect();
+        assert!(skews.len() > 2 && skews.contains(&0), "{skews:?}");
+    }
+
+    #[test]
+    fn people_pause_abort_delete_and_undo_a_single_node_too() {
+        let worlds = (0..200).map(|seed| prepared("single-node", seed));
+        let acts: Vec<Act> = worlds.flat_map(|world| world.acts).map(|planned| planned.act).collect();
+        let some = |is: &dyn Fn(&Act) -> bool| acts.iter().filter(|act| is(act)).count();
+        assert!(some(&|act| matches!(act, Act::Pause(_))) > 5);
+        assert!(some(&|act| matches!(act, Act::Abort(_))) > 5);
+        assert!(some(&|act| matches!(act, Act::Delete(_))) > 5);
+        assert!(some(&|act| matches!(act, Act::Wish(..))) > 5);
+        let of_workers = |act: &Act| matches!(act, Act::RemoveNode(_) | Act::ReplaceNode(_));
+        assert_eq!(some(&of_workers), 0);
     }
 }

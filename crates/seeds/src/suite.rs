@@ -7,6 +7,7 @@ use std::fmt::Debug;
 use super::faults::{Class, Fault};
 use super::rules::Broken;
 use super::time::Millis;
+use super::traffic::Clients;
 
 /// How many numbers rules have, and one more for what follows from several.
 pub const RULES: usize = 13;
@@ -96,5 +97,7 @@ pub struct Outcome {
     pub revision: u64,
     pub faults: Vec<(Class, Fault)>,
     pub judged: [u64; RULES],
+    /// What clients asked the cluster for meanwhile, where there are some.
+    pub clients: Clients,
     pub trace: Option<String>,
 }

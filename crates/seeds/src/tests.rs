@@ -8,7 +8,8 @@ fn every_scenario_ends_as_it_should_when_nothing_goes_wrong() {
     let mut wrong = Vec::new();
     for scenario in all() {
         let outcome = run(&Options::clean(scenario));
-        let as_told = outcome.ends.iter().all(|end| end == scenario.ends);
+        let alike = outcome.ends.iter().all(|end| end == scenario.ends);
+        let as_told = alike || outcome.ends.join(", ") == scenario.ends;
         if outcome.broken.is_some() || !as_told {
             wrong.push(format!("{}: {:?} {:?}", scenario.name, outcome.ends, outcome.broken));
         }

@@ -149,6 +149,9 @@ const ONCE_BROKEN: &[(&str, u64)] = &[
     ("alone-workers", 645),
     // What a group had brought to a machine was void once an upgrade had brought its own, and what it was at failed.
     ("alone-deleted", 41),
+    // A person wanted fewer workers at once between a slot and its cordon: the rule measured by the budget of the moment.
+    ("budget-tightened", 2),
+    ("budget-tightened", 4),
 ];
 
 /// Seeds go through the scenarios in turn.

@@ -14,6 +14,7 @@ use afloat_seeds::minimise::{command, minimise, read_ranges};
 use afloat_seeds::run::Kubeadm;
 use afloat_seeds::suite::{Options, Outcome, RULES, Suite};
 use afloat_seeds::systematic::try_all;
+use afloat_seeds::traffic::Clients;
 use clap::Parser;
 
 /// A run makes and drops many small objects: a third of its time with the system's allocator.
@@ -201,12 +202,24 @@ fn one<S: Suite>(asked: &Asked<'_, S>) -> ExitCode {
         outcome.requests,
         outcome.faults.len()
     );
+    tell_of_clients(&mut out, outcome.clients);
     match outcome.broken {
         None => ExitCode::SUCCESS,
         Some(broken) => {
             let _ = writeln!(out, "BROKEN {broken}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// What clients asked for, where there are some.
+fn tell_of_clients(out: &mut impl std::io::Write, clients: Clients) {
+    let Clients { sent, lost } = clients;
+    if sent > 0 {
+        let _ = writeln!(
+            out,
+            "clients       {sent} requests while API servers changed, {lost} lost by faults or where none could answer"
+        );
     }
 }
 
@@ -255,6 +268,7 @@ struct Tally<S: Suite> {
     decisions: u64,
     ends: BTreeMap<(&'static str, String), u64>,
     judged: [u64; RULES],
+    clients: Clients,
     failed: Vec<Options<S>>,
 }
 
@@ -267,6 +281,7 @@ impl<S: Suite> Tally<S> {
             decisions: 0,
             ends: BTreeMap::new(),
             judged: [0; RULES],
+            clients: Clients::default(),
             failed: Vec::new(),
         }
     }
@@ -282,6 +297,8 @@ impl<S: Suite> Tally<S> {
         for (sum, count) in self.judged.iter_mut().zip(outcome.judged) {
             *sum += count;
         }
+        self.clients.sent += outcome.clients.sent;
+        self.clients.lost += outcome.clients.lost;
         if outcome.broken.is_some() {
             self.failed.push(options.clone());
         }
@@ -362,6 +379,7 @@ fn report<S: Suite>(args: &Args, tally: &Tally<S>, took: Duration, threads: usiz
     let rate = tally.seeds as f64 / seconds;
     let judged: Vec<String> = (1..13).map(|rule| format!("{rule}:{}", tally.judged[rule])).collect();
     let _ = writeln!(out, "\nrules judged  {}", judged.join(" "));
+    tell_of_clients(&mut out, tally.clients);
     let _ = writeln!(
         out,
         "{} seeds in {seconds:.1} s on {threads} threads: {rate:.0} seeds/s; {} events, {} decisions, {} requests; {} broken",

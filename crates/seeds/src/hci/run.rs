@@ -10,6 +10,7 @@ use super::world::World;
 use crate::faults::{Class, Field, Plan};
 use crate::suite::{Options, Outcome, Suite};
 use crate::time::{HOUR, MINUTE, Millis};
+use crate::traffic::Clients;
 
 /// Every upgrade has to be over within this after it became calm, with everything a scenario makes it wait for.
 const PATIENCE: Millis = 24 * HOUR;
@@ -73,6 +74,7 @@ impl Suite for Hci {
             revision: world.store.revision(),
             faults: std::mem::take(&mut world.plan.faults),
             judged: world.rules.judged,
+            clients: Clients::default(),
             trace: world.trace.take(),
         }
     }

@@ -34,13 +34,13 @@ impl Rules {
         if before.parts != after.parts || before.kubelet_version != after.kubelet_version {
             self.skew_holds(machines, name, before);
         }
-        if after.aside && !before.aside {
+        if after.aside() && !before.aside() {
             self.others_have_caught_up(store, machines, machine);
         }
         if machine.control_plane && before.parts != after.parts {
             self.quorum_holds(store, machines, name, before);
         }
-        if machine.control_plane && (before.parts != after.parts || before.aside != after.aside) {
+        if machine.control_plane && (before.parts != after.parts || before.forwards_to != after.forwards_to) {
             self.traffic_is_served(machines, name, before);
         }
     }
@@ -167,21 +167,28 @@ impl Rules {
         }
     }
 
-    /// Rule 11, as a client sees it that asks the cluster's address at this moment: whoever takes its request answers it or hands it on. The
-    /// load balancer sends some to a control plane for as long as its health checks were answered, by itself or by those it forwards to.
-    fn traffic_is_served(&mut self, machines: &BTreeMap<NodeName, Machine>, name: &NodeName, before: &Facts) {
+    /// Rule 11, as a client sees it that asks the cluster's address at this moment: whoever takes its request answers it or hands it on to one
+    /// that does. The load balancer sends some to a control plane for as long as its health checks were answered, by itself or by those it
+    /// forwards to.
+    pub(super) fn traffic_is_served(
+        &mut self,
+        machines: &BTreeMap<NodeName, Machine>,
+        name: &NodeName,
+        before: &Facts,
+    ) {
         let Some(machine) = machines.get(name) else { return };
-        let serves = |facts: &Facts| facts.serves(Component::ApiServer) && facts.serves(Component::Etcd);
-        let takes = |facts: &Facts| facts.aside || serves(facts);
-        if !takes(before) || serves(&machine.facts) {
+        let after = &machine.facts;
+        if !takes(machines, before) || takes(machines, after) {
             return;
         }
         self.judge(11);
         let another = machines
             .values()
-            .any(|other| other.name != *name && serves(&other.facts) && !other.facts.aside);
-        if another && !takes(&machine.facts) {
-            let what = if before.aside {
+            .any(|other| other.name != *name && answers(&other.facts));
+        if another {
+            let what = if after.aside() {
+                "is sent aside to servers that do not answer, while another one does"
+            } else if before.aside() {
                 "hands no requests on any more, and does not answer them"
             } else {
                 "is ended while requests are sent to it"
@@ -189,6 +196,21 @@ impl Rules {
             self.breaks(11, format!("the API server of {name} {what}"));
         }
     }
+}
+
+/// Whether it answers what is sent to it, and hands nothing on.
+fn answers(facts: &Facts) -> bool {
+    facts.serves_api() && !facts.aside()
+}
+
+/// Whether a request that is sent to it finds an API server: itself, or where it stands aside one of those it forwards to. One that stands
+/// aside as well would only hand it on.
+fn takes(machines: &BTreeMap<NodeName, Machine>, facts: &Facts) -> bool {
+    let Some(peers) = &facts.forwards_to else {
+        return facts.serves_api();
+    };
+    let is_one = |other: &Machine| peers.iter().any(|peer| peer == other.address());
+    machines.values().any(|other| is_one(other) && answers(&other.facts))
 }
 
 /// Entries a member of etcd may be behind.

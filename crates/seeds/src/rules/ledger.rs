@@ -92,7 +92,7 @@ impl Rules {
         let all = self.nodes.values().filter(|node| !node.control_plane).count();
         let all = all.max(workers_at(store, seen.of(KindName::Node)));
         if let Some(kept) = self.upgrades.get_mut(&key) {
-            kept.among = all;
+            kept.granted_under = kept.max_unavailable.unwrap_or(Most::Count(1)).of(all);
         }
         let broken = self
             .nodes
@@ -207,7 +207,7 @@ fn remember(upgrade: &ClusterUpgrade, before: &UpgradeMemory, revision: u64) -> 
         }),
         per_domain: budget.per_failure_domain.and_then(|count| usize::try_from(count).ok()),
         slots: before.slots.clone(),
-        among: before.among,
+        granted_under: before.granted_under,
         ended: before.ended,
         ended_knowing: before.ended_knowing,
         gates: spec.gates.iter().map(|gate| gate.name.clone()).collect(),

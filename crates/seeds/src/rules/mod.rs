@@ -84,8 +84,8 @@ struct UpgradeMemory {
     max_unavailable: Option<Most>,
     per_domain: Option<usize>,
     slots: BTreeSet<(String, String, i32)>,
-    /// How many workers there were, as far as was known, when one of them last got a slot: what the budget was a share of.
-    among: usize,
+    /// How many workers might be away by the budget, and by how many were known to be there, when one of them last got a slot.
+    granted_under: usize,
     ended: bool,
     /// The newest state of a node that was known to whoever ended it.
     ended_knowing: u64,

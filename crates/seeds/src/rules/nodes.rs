@@ -141,10 +141,10 @@ impl Rules {
             .filter(|memory| !memory.control_plane && memory.ours);
         let memory = self.upgrades.get(&key);
         let most = memory.and_then(|memory| memory.max_unavailable);
-        // What may be away is decided where slots are given: one that was given stands, also when a machine leaves before its
-        // node is cordoned and the share becomes smaller. No other is given until they fit again, which is judged there.
-        let among = memory.map_or(0, |memory| memory.among).max(all);
-        if ours.count() > most.unwrap_or(Most::Count(1)).of(among) {
+        // What may be away is decided where slots are given: one that was given stands, also when a machine leaves before its node is cordoned
+        // and the share becomes smaller, or a person wants fewer at once. No other is given until they fit again, which is judged there.
+        let granted = memory.map_or(0, |memory| memory.granted_under);
+        if ours.count() > most.unwrap_or(Most::Count(1)).of(all).max(granted) {
             self.breaks(
                 1,
                 format!("more workers are cordoned with {} than may be away", node.name),

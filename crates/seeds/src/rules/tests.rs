@@ -14,8 +14,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::{Broken, Doing, Rules, Seen};
+use crate::machine::{Machine, Place};
 use crate::store::{Kind as _, KindName, Meant, Store, Writer};
 use crate::time::stamp;
+use afloat_simhost::Shared;
 
 fn node(name: &str, control_plane: bool) -> Node {
     Node {
@@ -134,6 +136,8 @@ enum Leaves {
     NotSeen,
     /// Between the first cordon and the second.
     Later,
+    /// Not at all: a person wants one at a time between the first cordon and the second.
+    NotButFewer,
 }
 
 fn half_of_four(leaves: Leaves) -> Option<Broken> {
@@ -170,7 +174,7 @@ fn half_of_four(leaves: Leaves) -> Option<Broken> {
     }
     let leave = |store: &mut Store| store.remove::<Node>(Writer::Person, &NodeName::from("w-4"));
     let mut seen = store.revision();
-    if leaves != Leaves::Later {
+    if matches!(leaves, Leaves::Seen | Leaves::NotSeen) {
         assert!(leave(&mut store));
     }
     if leaves == Leaves::Seen {
@@ -188,6 +192,13 @@ fn half_of_four(leaves: Leaves) -> Option<Broken> {
         if leaves == Leaves::Later && name == "w-2" {
             assert!(leave(&mut store));
         }
+        if leaves == Leaves::NotButFewer && name == "w-2" {
+            store
+                .update_custom::<ClusterUpgrade>(Writer::Person, "edit", &Meant::named(&key), |upgrade| {
+                    upgrade.spec.budget.as_mut().unwrap().max_unavailable = Some(IntOrString::Int(1));
+                })
+                .unwrap();
+        }
         let name = NodeName::from(name);
         store
             .update::<Node>(Writer::Operator(0), "cordon", &Meant::named(&name), |node| {
@@ -199,8 +210,77 @@ fn half_of_four(leaves: Leaves) -> Option<Broken> {
 }
 
 #[test]
-fn a_share_is_one_of_the_workers_that_were_seen_when_slots_were_given() {
+fn what_may_be_away_is_decided_when_slots_are_given_and_by_the_workers_that_were_seen_then() {
     assert_eq!(half_of_four(Leaves::Later), None);
     assert_eq!(half_of_four(Leaves::NotSeen), None);
+    assert_eq!(half_of_four(Leaves::NotButFewer), None);
     assert_eq!(half_of_four(Leaves::Seen).map(|broken| broken.rule), Some(1));
+}
+
+/// Three control planes that serve, by their addresses `10.0.0.1` to `10.0.0.3`.
+fn three_servers() -> BTreeMap<NodeName, Machine> {
+    let shared = Shared::new("v1.35.4");
+    let machine = |nth: usize| {
+        let place = Place {
+            address: format!("10.0.0.{nth}"),
+            shared: shared.clone(),
+            now: 0,
+            far: false,
+        };
+        let name = NodeName::from(format!("cp-{nth}"));
+        let version = "v1.35.4".parse().unwrap();
+        let machine = Machine::new(name.clone(), Uid::from(format!("uid-{name}")), true, &version, place);
+        assert!(machine.facts.serves_api(), "{name}");
+        (name, machine)
+    };
+    (1..=3).map(machine).collect()
+}
+
+/// What the rules say when the first of them changes so, while those it forwarded to before are these.
+fn first_changes(
+    machines: &mut BTreeMap<NodeName, Machine>,
+    from: Option<&[&str]>,
+    to: Option<&[&str]>,
+    serves: bool,
+) -> Option<String> {
+    let peers = |list: Option<&[&str]>| list.map(|list| list.iter().map(|peer| (*peer).to_owned()).collect());
+    let name = NodeName::from("cp-1");
+    let first = machines.get_mut(&name).unwrap();
+    first.facts.forwards_to = peers(from);
+    let before = first.facts.clone();
+    first.facts.forwards_to = peers(to);
+    for part in &mut first.facts.parts {
+        part.ready &= serves;
+    }
+    let mut rules = Rules::default();
+    rules.traffic_is_served(machines, &name, &before);
+    rules.broken().map(|broken| {
+        assert_eq!(broken.rule, 11);
+        broken.what.clone()
+    })
+}
+
+#[test]
+fn whoever_stands_aside_hands_requests_on_to_one_that_answers_them() {
+    let both: Option<&[&str]> = Some(&["10.0.0.2", "10.0.0.3"]);
+    assert_eq!(first_changes(&mut three_servers(), None, both, false), None);
+    // It ends while requests are sent to it, or comes back before it answers.
+    assert!(first_changes(&mut three_servers(), None, None, false).is_some());
+    assert!(first_changes(&mut three_servers(), both, None, false).is_some());
+    // All it hands them on to are silent, while the one it left out would answer.
+    let second_silent = || {
+        let mut machines = three_servers();
+        for part in &mut machines.get_mut(&NodeName::from("cp-2")).unwrap().facts.parts {
+            part.ready = false;
+        }
+        machines
+    };
+    let what = first_changes(&mut second_silent(), None, Some(&["10.0.0.2"]), false);
+    assert!(what.is_some_and(|what| what.contains("do not answer")));
+    assert_eq!(first_changes(&mut second_silent(), None, both, false), None);
+    // One that stands aside itself hands them back.
+    let mut machines = three_servers();
+    let second = machines.get_mut(&NodeName::from("cp-2")).unwrap();
+    second.facts.forwards_to = Some(vec!["10.0.0.1".to_owned()].into());
+    assert!(first_changes(&mut machines, None, Some(&["10.0.0.2"]), false).is_some());
 }

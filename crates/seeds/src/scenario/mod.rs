@@ -3,7 +3,9 @@
 
 mod alone;
 mod beside;
+mod edits;
 mod faulty;
+mod moments;
 mod people;
 mod setup;
 mod shapes;
@@ -22,7 +24,7 @@ pub struct Scenario {
     pub name: &'static str,
     pub summary: &'static str,
     pub build: fn(&mut Setup<'_>),
-    /// How a run without faults ends.
+    /// How a run without faults ends: in one word all upgrades of it, or with commas one each.
     pub ends: &'static str,
     /// Everything people do in it is done by then.
     pub calm_after: Millis,
@@ -40,7 +42,14 @@ impl PartialEq for Scenario {
 pub fn all() -> &'static [&'static Scenario] {
     static ALL: OnceLock<Vec<&'static Scenario>> = OnceLock::new();
     ALL.get_or_init(|| {
-        let lists = [faulty::FAULTY, people::PEOPLE, shapes::SHAPES, beside::BESIDE];
+        let lists = [
+            faulty::FAULTY,
+            people::PEOPLE,
+            shapes::SHAPES,
+            beside::BESIDE,
+            moments::MOMENTS,
+            edits::EDITS,
+        ];
         lists.into_iter().flatten().collect()
     })
 }

@@ -9,7 +9,7 @@ use crate::world::{Act, KeeperKind};
 use afloat_api::ClusterUpgradeSpec;
 use afloat_api::NodeState;
 use afloat_api::clusterupgrade::{
-    Gate, ImagePreloadOption, ImagePreloadStrategy, ImagePreloadType, NodeUpgradeMode, NodeUpgradeOption,
+    Budget, Gate, ImagePreloadOption, ImagePreloadStrategy, ImagePreloadType, NodeUpgradeMode, NodeUpgradeOption,
     NodeUpgradeStrategy,
 };
 use afloat_core::view::Wish;
@@ -62,10 +62,24 @@ pub(super) fn abort_in(setup: &mut Setup<'_>, state: NodeState, who: Option<&str
     setup.when(state, who, 700, Act::Abort(key));
 }
 
-pub(super) fn rollback_in(setup: &mut Setup<'_>, state: NodeState) {
+pub(super) fn rollback_in(setup: &mut Setup<'_>, state: NodeState, who: &str) {
+    rollback_after(setup, state, who, 700);
+}
+
+pub(super) fn rollback_after(setup: &mut Setup<'_>, state: NodeState, who: &str, after: Millis) {
     usual(setup);
     setup.upgrade(TO, |_| {});
-    setup.when(state, Some("w-2"), 700, Act::Wish(node("w-2"), Wish::Rollback));
+    setup.when(state, Some(who), after, Act::Wish(node(who), Wish::Rollback));
+}
+
+/// So many nodes may fail and be set aside.
+pub(super) fn may_fail(many: i32) -> impl FnOnce(&mut ClusterUpgradeSpec) {
+    move |spec| {
+        spec.budget = Some(Budget {
+            max_failed: Some(many),
+            ..Budget::default()
+        });
+    }
 }
 
 pub(super) fn stuck(setup: &mut Setup<'_>) {

@@ -1,6 +1,7 @@
 //! The world: storage, machines, actors, people and faults, moved by one queue of events. What each actor does is in the
 //! files beside this one; the operator is in [`super::operator`], what must hold in [`super::rules`].
 
+mod clients;
 mod control;
 mod kubelet;
 mod people;
@@ -24,6 +25,7 @@ use super::queue::Queue;
 use super::rules::Rules;
 use super::store::{Kind, KindName, Store, Writer, Written};
 use super::time::{Millis, SECOND};
+use super::traffic::Traffic;
 use afloat_node::host::EtcdPeer;
 use afloat_simhost::Shared;
 
@@ -109,6 +111,8 @@ pub struct World {
     /// The keeper whose pods are the operator's.
     pub operator_keeper: Option<usize>,
     pub rules: Rules,
+    /// What clients of the cluster see of its API servers.
+    pub traffic: Traffic,
     pub plan: Plan,
     pub acts: Vec<PlannedAct>,
     /// Groups that people have made without a ClusterUpgrade above them.
@@ -156,6 +160,7 @@ impl World {
             operators: Vec::new(),
             operator_keeper: None,
             rules,
+            traffic: Traffic::default(),
             plan,
             acts: Vec::new(),
             alone: Vec::new(),
@@ -296,6 +301,9 @@ impl World {
             self.note_machine(name, before, &after);
         }
         self.rules.machine_moved(&self.store, &self.machines, name, before);
+        if before.parts != after.parts || before.powered != after.powered || before.forwards_to != after.forwards_to {
+            self.clients_look();
+        }
         if before.kubelet && !after.kubelet {
             if let Some(told) = self.told.get_mut(name) {
                 told.kubelet = false;
@@ -389,13 +397,17 @@ impl World {
 
     /// Whether a request finds an API server that can answer it: one that is ready, and etcd with a majority.
     pub fn api_serves(&self) -> bool {
-        let (mut members, mut up, mut servers) = (0, 0, 0);
+        let mut planes = self.machines.values().filter(|machine| machine.control_plane);
+        planes.any(|machine| machine.facts.serves(Component::ApiServer)) && self.etcd_has_majority()
+    }
+
+    pub(crate) fn etcd_has_majority(&self) -> bool {
+        let (mut members, mut up) = (0, 0);
         for machine in self.machines.values().filter(|machine| machine.control_plane) {
             members += 1;
             up += usize::from(machine.facts.serves(Component::Etcd));
-            servers += usize::from(machine.facts.serves(Component::ApiServer));
         }
-        servers > 0 && up > members / 2
+        up > members / 2
     }
 
     fn plan_schedule(&mut self) {

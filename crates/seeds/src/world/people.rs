@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use afloat_api::clusterupgrade::Window;
 use afloat_api::{ClusterUpgrade, ControlPlaneKubeadmUpgrade, NodeKubeadmUpgrade, NodeState, WorkersKubeadmUpgrade};
 use afloat_core::view::{Component, GateState, Key, Node, NodeName, Pod, Wish};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -20,6 +21,8 @@ pub enum Act {
     Abort(Key),
     /// So many workers at once, from now on.
     Budget(Key, i32),
+    /// Nodes may go within this window, or at any time.
+    Window(Key, Option<Box<Window>>),
     Delete(Key),
     /// Takes the pause off a node; off all nodes where none is named.
     Unpause(Option<NodeName>),
@@ -126,6 +129,10 @@ impl World {
                     let budget = upgrade.spec.budget.get_or_insert_default();
                     budget.max_unavailable = Some(IntOrString::Int(many));
                 });
+            }
+            Act::Window(key, window) => {
+                let window = window.as_deref().cloned();
+                self.edit(key, |upgrade| upgrade.spec.window = window);
             }
             Act::Delete(key) => {
                 let _ = self
@@ -235,6 +242,7 @@ impl World {
         self.rules.machine_left(name);
         if control_plane {
             self.members_hear();
+            self.clients_look();
         }
     }
 
@@ -299,9 +307,7 @@ impl World {
             let at = self.rng.u64(10 * SECOND..self.plan.calm_at.max(20 * SECOND));
             let upgrade = upgrades.get(self.rng.usize(0..upgrades.len().max(1))).cloned();
             let worker = workers.get(self.rng.usize(0..workers.len().max(1))).cloned();
-            let (Some(upgrade), Some(worker)) = (upgrade, worker) else {
-                return;
-            };
+            let Some(upgrade) = upgrade else { return };
             let any: Vec<NodeName> = self.machines.keys().cloned().collect();
             let node = any[self.rng.usize(0..any.len())].clone();
             let act = match self.rng.u32(0..28) {
@@ -316,8 +322,8 @@ impl World {
                 16..=17 => Act::Cordon(node),
                 18..=19 => Act::Uncordon(node),
                 20 => Act::AddWorker(NodeName::from("w-new")),
-                21 => Act::RemoveNode(worker),
-                22..=23 => Act::ReplaceNode(worker),
+                21 => worker.map_or(Act::DeletePods(3), Act::RemoveNode),
+                22..=23 => worker.map_or(Act::DeletePods(3), Act::ReplaceNode),
                 24 => Act::DeleteNodeUpgrade(node),
                 _ => Act::DeletePods(3),
             };

@@ -63,8 +63,12 @@ impl World {
         if before.kubelet != after.kubelet || before.kubelet_version != after.kubelet_version {
             let _ = write!(line, " kubelet={} {}", after.kubelet, after.kubelet_version);
         }
-        if before.aside != after.aside {
-            let _ = write!(line, " aside={}", after.aside);
+        if before.forwards_to != after.forwards_to {
+            let to = after.forwards_to.as_deref().unwrap_or_default();
+            let _ = write!(line, " aside={}", after.aside());
+            if !to.is_empty() {
+                let _ = write!(line, " to={}", to.join(","));
+            }
         }
         if before.working != after.working {
             let _ = write!(line, " working={}", after.working);

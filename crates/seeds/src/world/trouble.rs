@@ -104,6 +104,7 @@ impl World {
         let epoch = machine.epoch;
         self.containers_die(name);
         self.rules.power_lost(name);
+        self.traffic.power_lost(name);
         self.machine_moved(name, &before);
         if let Some(after) = back_after {
             self.later(after, Event::Boot(name.clone(), epoch));
