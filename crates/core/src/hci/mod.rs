@@ -22,6 +22,7 @@ pub mod release;
 pub mod report;
 mod rollout;
 pub mod rules;
+mod skew;
 pub mod task;
 #[cfg(test)]
 mod tests;

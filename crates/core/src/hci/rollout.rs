@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::action::{ClusterChange, HciAction};
 use super::turn::{Tri, Turn};
 use super::view::LocalCluster;
-use super::{cleanup, flow, image, pending};
+use super::{cleanup, flow, image, pending, skew};
 use crate::view::Key;
 
 /// How long Longhorn waits for a node to come back before it builds replicas elsewhere, while nodes reboot.
@@ -57,7 +57,13 @@ pub fn begun(turn: &mut Turn<'_>) -> bool {
         turn.set(Is::NodesUpgraded, Tri::Unknown, "", "");
         return true;
     }
-    let change = ask(&cluster, turn, &release.kubernetes.to_string());
+    let version = release.kubernetes.to_string();
+    // A node may have joined since the release was looked at.
+    if let Err(text) = skew::allows(turn.view, &version) {
+        turn.set(Is::NodesUpgraded, Tri::False, &Reason::VersionSkew.to_string(), &text);
+        return false;
+    }
+    let change = ask(&cluster, turn, &version);
     turn.then(HciAction::PatchCluster {
         cluster: cluster.target.clone(),
         change,
