@@ -221,7 +221,8 @@ fn has_emptied(turn: &Turn<'_>, node: &Node) -> bool {
     has_job || put_back || state.is_some_and(|state| state > State::Paused && (state != State::Failed || prepared))
 }
 
-/// How far an upgrade came. A node that failed was drained if Rancher was answered about it; a single one was changed if its Job was let go on.
+/// How far an upgrade came, and one before it that it took over. A node that failed was drained if Rancher was answered about it; a single one was changed if
+/// its Job was let go on.
 pub fn how_far(turn: &Turn<'_>) -> Ended {
     let statuses = &turn.status().node_statuses;
     let state = |node: &str| turn.node_state(node);
@@ -229,7 +230,11 @@ pub fn how_far(turn: &Turn<'_>) -> Ended {
         return Ended::AtTarget;
     }
     let touched = statuses.keys().any(|node| is_changed(turn, node));
-    if touched { Ended::HalfWay } else { Ended::Untouched }
+    if touched || rollout::would_go_back(turn) {
+        Ended::HalfWay
+    } else {
+        Ended::Untouched
+    }
 }
 
 /// Whether a node can only be finished, and not be put back.

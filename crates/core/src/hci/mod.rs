@@ -28,6 +28,7 @@ pub mod task;
 mod tests;
 pub mod times;
 mod turn;
+mod unasked;
 pub mod view;
 pub mod vms;
 pub mod volumes;

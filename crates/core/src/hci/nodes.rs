@@ -176,37 +176,8 @@ fn several(turn: &mut Turn<'_>) {
         }
     }
     if turn.condition(Is::NodesUpgraded) == Some(Tri::Unknown) {
-        say_what_rancher_does(turn);
+        unasked::say(turn);
     }
-}
-
-/// Rancher's own words (H50), and that it asks about no node where it could.
-fn say_what_rancher_does(turn: &mut Turn<'_>) {
-    let cluster = turn.view.hci.local_cluster();
-    let checkpoint = cluster.and_then(|cluster| cluster.checkpoint.clone());
-    let told = checkpoint.map_or_else(String::new, |text| format!("Rancher: {text}"));
-    let open = nobody_asked(turn);
-    let waits = deadlines::unasked(turn, &open);
-    let (reason, message) = match waits {
-        None => (String::new(), told),
-        Some(waits) if told.is_empty() => (Reason::WaitingForRancher.to_string(), waits),
-        Some(waits) => (Reason::WaitingForRancher.to_string(), format!("{waits}. {told}")),
-    };
-    turn.set(Is::NodesUpgraded, Tri::Unknown, &reason, &message);
-}
-
-/// Nodes that are not done, where Rancher has asked about none of them and none is at work; nothing where it waits for us.
-fn nobody_asked(turn: &Turn<'_>) -> Vec<String> {
-    let mut open = Vec::new();
-    for name in turn.status().node_statuses.keys() {
-        let plan = turn.view.hci.plan_of(&NodeName::from(name.as_str()));
-        match turn.node_state(name) {
-            Some(State::Succeeded) => {}
-            Some(State::ImagesPreloaded) if !plan.is_some_and(|plan| plan.asks_pre_drain()) => open.push(name.clone()),
-            _ => return Vec::new(),
-        }
-    }
-    open
 }
 
 /// A node that was not begun: held, waiting, or on its way.

@@ -179,6 +179,26 @@ pub enum Ended {
     HalfWay,
 }
 
+/// What Rancher's cluster was to have before this upgrade asked, or one before it that ended half-way.
+fn before(cluster: &LocalCluster) -> Value {
+    let before = cluster.before.as_deref();
+    before
+        .and_then(|text| serde_json::from_str(text).ok())
+        .unwrap_or_default()
+}
+
+/// Whether a node has got what Rancher's cluster is to have now: one that an attempt before this one has finished would go back to what was before, and nobody
+/// would be asked about its drain.
+pub fn would_go_back(turn: &Turn<'_>) -> bool {
+    let Some(cluster) = turn.view.hci.local_cluster() else {
+        return false;
+    };
+    let before = before(cluster);
+    let old = before.get("kubernetesVersion").and_then(Value::as_str);
+    cluster.rolled_out_for.as_ref() == Some(&turn.target.uid)
+        && old.is_some_and(|old| skew::brought(turn.view, &cluster.kubernetes_version, old).is_some())
+}
+
 /// Puts back what [`begun`] has changed. Half-way the questions stay: without them Rancher would go on with the other nodes,
 /// and nobody would move their virtual machines.
 pub fn put_back(turn: &mut Turn<'_>, ended: Ended) {
@@ -189,11 +209,7 @@ pub fn put_back(turn: &mut Turn<'_>, ended: Ended) {
     if cluster.rolled_out_for.as_ref() != Some(&turn.target.uid) || ended == Ended::HalfWay {
         return;
     }
-    let before: Value = cluster
-        .before
-        .as_deref()
-        .and_then(|text| serde_json::from_str(text).ok())
-        .unwrap_or_default();
+    let before = before(&cluster);
     let old = before.get("kubernetesVersion").and_then(Value::as_str);
     let kubernetes_version = match (ended, old) {
         (Ended::Untouched, Some(old)) => Arc::from(old),

@@ -347,7 +347,7 @@ impl World {
         self.settle();
     }
 
-    fn change_plan(&mut self, node: &str, change: impl FnOnce(&mut MachinePlan)) {
+    pub fn change_plan(&mut self, node: &str, change: impl FnOnce(&mut MachinePlan)) {
         let secret = format!("custom-{node}-machine-plan");
         let mut plan = self.plan(node);
         change(&mut plan);
@@ -362,8 +362,13 @@ impl World {
     /// Rancher chooses a node: cordons it and asks.
     pub fn rancher_asks(&mut self, node: &str) {
         self.change_node(node, |node| node.unschedulable = true);
-        self.change_plan(node, |plan| plan.pre_drain = Some("drain-1".to_owned()));
+        self.ask_about(node);
         self.settle();
+    }
+
+    /// Rancher asks whether it may drain a node.
+    pub fn ask_about(&mut self, node: &str) {
+        self.change_plan(node, |plan| plan.pre_drain = Some("drain-1".to_owned()));
     }
 
     /// Rancher has drained it and upgraded RKE2.
