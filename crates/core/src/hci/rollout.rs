@@ -96,9 +96,9 @@ fn settle(turn: &mut Turn<'_>) {
             .parse::<i64>()
             .is_ok_and(|seconds| seconds < REPLENISHMENT_WAIT)
     {
-        if turn.annotation(HARVESTER_REPLENISHMENT_WAIT).is_none() {
-            turn.annotate(HARVESTER_REPLENISHMENT_WAIT, Some(&setting.what));
-        }
+        // What is seen now counts, also where another was put back before: a person may have changed it since. A write that is decided on an old view is
+        // refused, and what was there is noted with the next one.
+        turn.annotate(HARVESTER_REPLENISHMENT_WAIT, Some(&setting.what));
         turn.annotate(LONGHORN_RESTORED, None);
         turn.then(HciAction::SetLonghorn {
             setting: setting.target.clone(),

@@ -460,3 +460,44 @@ fn h9_settings_are_written_also_where_an_old_view_shows_them_as_they_were() {
         assert_eq!(seen(&world), (ends_with.to_owned(), true));
     }
 }
+
+/// What a person has changed between an end and its resuming is what counts at the next end; so it does where whoever resumed had not seen it yet.
+#[test]
+fn rule_7_a_setting_that_was_changed_before_an_upgrade_was_resumed_is_put_back_as_it_was_then() {
+    let name = "replica-replenishment-wait-interval";
+    let set = |world: &mut World, wait: &str| {
+        world.take("longhorn-system", name, Arc::from(wait), HciObject::LonghornSetting);
+    };
+    let seen = |world: &World| {
+        let settings = world.view.hci.longhorn_settings.values();
+        settings.map(|setting| setting.what.to_string()).collect::<String>()
+    };
+    for refused in [false, true] {
+        let mut world = in_state("Pre-draining");
+        world.annotate("afloat.dev/abort", "true");
+        world.settle();
+        assert_eq!(seen(&world), "600");
+        if !refused {
+            set(&mut world, "300");
+        }
+        world.annotate("afloat.dev/wish", "resume");
+        if refused {
+            // The Upgrade is written as decided on an old view, and the setting is not.
+            while !world
+                .decide()
+                .actions
+                .iter()
+                .any(|action| action.name() == "set-longhorn")
+            {
+                world.one_decision(|_| true);
+            }
+            world.one_decision(|name| name != "set-longhorn");
+            set(&mut world, "300");
+        }
+        world.settle();
+        assert_eq!(seen(&world), "1800");
+        world.annotate("afloat.dev/abort", "true");
+        world.settle();
+        assert_eq!(seen(&world), "300", "refused: {refused}");
+    }
+}

@@ -281,6 +281,16 @@ impl World {
         panic!("no rest: {:?}", self.decide().actions);
     }
 
+    /// Carries out what one decision asks for, where its name is let through.
+    pub fn one_decision(&mut self, lets: impl Fn(&str) -> bool) {
+        for action in self.decide().actions {
+            let through = lets(action.name());
+            if let (Action::Hci(action), true) = (action, through) {
+                self.carry_out(&action);
+            }
+        }
+    }
+
     /// Whether it only makes sure that something is as it was seen. Where a crash comes after every write, one that changes nothing is none:
     /// an API server makes no new revision of it either.
     fn is_a_look(&self, action: &HciAction) -> bool {
