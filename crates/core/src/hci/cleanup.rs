@@ -255,6 +255,12 @@ pub fn answered(turn: &Turn<'_>, node: &str) -> bool {
     plan.is_some_and(|plan| plan.pre_hook.is_some() && plan.pre_hook == plan.pre_drain)
 }
 
+/// The same, and it was not told yet that the work after the drain is done.
+pub fn is_amid(turn: &Turn<'_>, node: &str) -> bool {
+    let plan = turn.view.hci.plan_of(&NodeName::from(node));
+    answered(turn, node) && plan.is_some_and(|plan| plan.post_hook != plan.pre_drain)
+}
+
 /// Every node is at the target.
 pub fn succeeded(turn: &mut Turn<'_>) {
     if super::over(&turn.before) {

@@ -120,6 +120,11 @@ fn roster(turn: &mut Turn<'_>) {
         .values()
         .filter(|node| !turn.status().node_statuses.contains_key(node.name.as_str()));
     for node in joined.cloned().collect::<Vec<_>>() {
+        if cleanup::is_amid(turn, node.name.as_str()) {
+            // Its Node was deleted and made anew: Rancher has drained it, and waits to be answered after that.
+            turn.set_node(node.name.as_str(), State::PreDrained, "", "");
+            continue;
+        }
         if !cleanup::ending(turn) && !pending::tells(turn, &node) {
             continue;
         }
