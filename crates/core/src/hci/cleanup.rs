@@ -6,7 +6,8 @@ use std::sync::Arc;
 use afloat_api::annotations::{KUBEVIRT_DRAIN_TAINT, PENDING_AS_OF, RUN_AFTER, WISH};
 use afloat_api::foreign::rancher::LOCAL_NAMESPACE;
 use afloat_api::harvester::{HarvesterNodeState as State, NAMESPACE, Upgrade, UpgradeCondition as Is, UpgradeState};
-use afloat_api::{Reason, labels, names};
+use afloat_api::{Reason, annotations, labels, names};
+use jiff::Timestamp;
 
 use super::action::{HciAction, Hook, JobKind, NodeMark};
 use super::config::{self, ABORT};
@@ -29,6 +30,9 @@ const PUT_BACK: &str = "put back before it was drained";
 
 /// How long the Job that brings Rancher and charts may take to end what it is at: as long as a helm is waited for on the host, and then some.
 const SERVICES_MINUTES: i64 = 30;
+
+/// How long after the end of an upgrade a task may still write what it was at.
+const LATE_MINUTES: i64 = 10;
 
 /// Pauses the charts that are not; whether that is still to be done.
 pub fn pause_charts(turn: &mut Turn<'_>) -> bool {
@@ -133,6 +137,8 @@ fn at_rest(turn: &mut Turn<'_>) -> bool {
     }
     let flying = |node: &Arc<Node>| turn.node_state(node.name.as_str()).is_some_and(waits::in_flight);
     if nodes.iter().any(flying) {
+        // Whoever is finished needs the release.
+        image::serving(turn);
         nodes::go(turn);
         return false;
     }
@@ -352,9 +358,28 @@ fn late(turn: &mut Turn<'_>) {
     call_off(turn);
     unserve(turn);
     let (view, upgrade) = (turn.view, Arc::clone(&turn.before));
-    for action in pending::left(view, &upgrade).filter_map(|node| untainted(node, false)) {
+    let emptied: Vec<&Arc<Node>> = drained_late(turn).collect();
+    let left = pending::left(view, &upgrade).filter(|node| !emptied.iter().any(|other| other.name == node.name));
+    let left: Vec<HciAction> = left.filter_map(|node| untainted(node, false)).collect();
+    let emptied: Vec<HciAction> = emptied.into_iter().filter_map(|node| untainted(node, true)).collect();
+    for action in left.into_iter().chain(emptied) {
         turn.first(action);
     }
+}
+
+/// Nodes that a task has tainted which did not know yet that its upgrade was over. Later, or while another upgrade is at work or a person maintains the
+/// node, that taint is somebody else's.
+fn drained_late<'a>(turn: &Turn<'a>) -> impl Iterator<Item = &'a Arc<Node>> + use<'a> {
+    let ended = turn.since(Is::Completed).unwrap_or(Timestamp::MIN);
+    let latest = config::label(&turn.before, labels::HARVESTER_LATEST_UPGRADE) == Some("true");
+    let may_be_ours = latest && turn.now < minutes_after(ended, LATE_MINUTES);
+    let ours =
+        |taint: &Taint| &*taint.key == KUBEVIRT_DRAIN_TAINT && *taint.value == *annotations::KUBEVIRT_DRAIN_TAINT_VALUE;
+    let nodes = turn.view.nodes.values().filter(|_| may_be_ours);
+    let of_ours: Vec<&'a Arc<Node>> = nodes
+        .filter(|node| node.hci.maintenance.is_none() && node.taints.iter().any(ours) && has_emptied(turn, node))
+        .collect();
+    of_ours.into_iter()
 }
 
 fn close(turn: &mut Turn<'_>) {
@@ -518,7 +543,8 @@ fn call_off(turn: &mut Turn<'_>) {
 
 /// Whether something is left of an upgrade that is over: what it had served its release with, a Job, or its taint on a node.
 pub fn lingers(view: &View, upgrade: &Upgrade) -> bool {
-    let tainted = pending::left(view, upgrade).next().is_some();
+    let drained = |node: &Node| node.taints.iter().any(|taint| &*taint.key == KUBEVIRT_DRAIN_TAINT);
+    let tainted = pending::left(view, upgrade).next().is_some() || view.nodes.values().any(|node| drained(node));
     tainted || serves(view, upgrade) || going_on(view, upgrade).next().is_some()
 }
 

@@ -191,7 +191,7 @@ fn broken(release: Result<&str, &Arc<str>>) -> Option<String> {
 }
 
 /// Has the repository made, whole, and started anew where it does not answer. Whether it stands.
-fn serving(turn: &mut Turn<'_>) -> bool {
+pub fn serving(turn: &mut Turn<'_>) -> bool {
     if external(turn) {
         return true;
     }

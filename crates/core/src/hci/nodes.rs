@@ -8,6 +8,7 @@ use afloat_api::Reason;
 use afloat_api::harvester::{HarvesterNodeState as State, PAUSED_MESSAGE, PAUSED_REASON, UpgradeCondition as Is};
 
 use super::action::{HciAction, Hook, JobKind, NodeMark};
+use super::release::Release;
 use super::turn::{Tri, Turn, minutes_after, moment};
 use super::view::{Job, RestoreList, Seen};
 use super::{alone, cleanup, deadlines, image, pause, pending, rollout, vms, waits};
@@ -383,14 +384,19 @@ pub fn changed(turn: &mut Turn<'_>, node: &Node) {
     match waits::at_target(node, &release) {
         Ok(()) => succeeded(turn, node),
         Err(message) => {
-            let value = Some(Arc::from(release.os.as_str()));
-            if node.hci.pending_os_image != value {
-                let (node, mark) = (node.target(), NodeMark::PendingOsImage);
-                turn.then(HciAction::MarkNode { node, mark, value });
-            }
+            mark(turn, node, &release);
             let reason = Reason::WaitingForReboot.to_string();
             turn.set_node(node.name.as_str(), State::WaitingReboot, &reason, &message);
         }
+    }
+}
+
+/// What it has to come back with, for whoever looks at the node (H47).
+fn mark(turn: &mut Turn<'_>, node: &Node, release: &Release) {
+    let value = Some(Arc::from(release.os.as_str()));
+    if node.hci.pending_os_image != value {
+        let (node, mark) = (node.target(), NodeMark::PendingOsImage);
+        turn.then(HciAction::MarkNode { node, mark, value });
     }
 }
 
@@ -419,6 +425,8 @@ pub fn rebooting(turn: &mut Turn<'_>, node: &Node) {
         return node_failed(turn, &node.name, Reason::VerificationFailed, &message);
     }
     turn.look_at(until);
+    // Whoever wrote this state may have ended before it was marked.
+    mark(turn, node, &release);
     let reason = Reason::WaitingForReboot.to_string();
     turn.set_node(node.name.as_str(), State::WaitingReboot, &reason, &message);
 }

@@ -155,7 +155,16 @@ impl Look<'_> {
             let message = format!("spec.image is {image:?}: write namespace/name of a VirtualMachineImage");
             return self.error(Reason::InvalidSpec, itself, &message, help);
         };
-        if !self.view.hci.images.contains_key(&Key::new(namespace, name)) {
+        if namespace != harvester::NAMESPACE {
+            let message = format!(
+                "spec.image is {image:?}: the release is served from the claim of the image, and a pod sees only those of its own namespace"
+            );
+            let help = format!(
+                "upload the image into the namespace {}, and name that one",
+                harvester::NAMESPACE
+            );
+            self.error(Reason::InvalidSpec, itself, &message, &help);
+        } else if !self.view.hci.images.contains_key(&Key::new(namespace, name)) {
             let message = format!("spec.image is {image:?}, and there is no such VirtualMachineImage");
             self.error(Reason::InvalidSpec, itself, &message, help);
         }

@@ -501,3 +501,60 @@ fn rule_7_a_setting_that_was_changed_before_an_upgrade_was_resumed_is_put_back_a
         assert_eq!(seen(&world), "300", "refused: {refused}");
     }
 }
+
+/// The task of a Job that is deleted writes once more what it had decided on before.
+#[test]
+fn rule_7_a_drain_taint_that_comes_late_goes_too_unless_it_is_somebody_elses() {
+    let over = || {
+        let mut world = in_state("Pre-draining");
+        world.annotate("afloat.dev/abort", "true");
+        world.settle();
+        assert!(crate::hci::over(&world.upgrade()));
+        world
+    };
+    let mut world = over();
+    world.taint("node-1");
+    let woken = crate::affected(&world.view, &crate::Changed::Node("node-1".into()));
+    assert!(!woken.is_empty());
+    world.settle();
+    world.assert_nothing_left();
+    let stays = |mut world: World, node: &str| {
+        world.taint(node);
+        world.settle();
+        assert_eq!(world.node(node).taints.len(), 1);
+    };
+    stays(over(), "node-2");
+    let mut later = over();
+    later.pass(11);
+    stays(later, "node-1");
+    let mut maintained = over();
+    maintained.change_node("node-1", |node| node.hci.maintenance = Some(Arc::from("running")));
+    stays(maintained, "node-1");
+    let mut followed = over();
+    followed.change_upgrade(|upgrade| {
+        upgrade
+            .metadata
+            .labels
+            .as_mut()
+            .unwrap()
+            .remove(afloat_api::labels::HARVESTER_LATEST_UPGRADE);
+    });
+    stays(followed, "node-1");
+}
+
+#[test]
+fn a_repository_that_is_lost_while_a_node_is_finished_for_an_upgrade_that_is_ended_is_made_again() {
+    for deleted in [false, true] {
+        let mut world = in_state("Pre-drained");
+        world.view.workloads.clear();
+        if deleted {
+            world.delete();
+        } else {
+            world.annotate("afloat.dev/abort", "true");
+        }
+        world.settle();
+        assert_eq!(world.view.workloads.len(), 1, "deleted: {deleted}");
+        finish(&mut world);
+        world.assert_nothing_left();
+    }
+}

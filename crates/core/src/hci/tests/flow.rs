@@ -179,6 +179,18 @@ fn h48_a_node_that_boots_the_old_system_again_fails_with_what_was_seen() {
 }
 
 #[test]
+fn h47_a_node_that_restarts_is_marked_also_where_whoever_had_said_so_ended_before_it_was() {
+    let mut world = World::new(3);
+    world.start();
+    world.reach_nodes();
+    world.rancher_asks("node-1");
+    world.restart("node-1");
+    world.change_node("node-1", |node| node.hci.pending_os_image = None);
+    world.settle();
+    assert_eq!(world.node("node-1").hci.pending_os_image.as_deref(), Some(NEW_OS));
+}
+
+#[test]
 fn h48_a_job_that_is_deleted_while_its_node_restarts_is_run_again_and_the_restart_still_has_an_end() {
     let mut world = World::new(3);
     world.start();
