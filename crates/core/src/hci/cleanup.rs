@@ -333,7 +333,7 @@ pub fn failed(turn: &mut Turn<'_>) {
 
 /// Names whoever was stopped and is not started again: the setting does not ask for it, or it could not be done.
 fn tell_who_stays_off(turn: &mut Turn<'_>) -> Option<String> {
-    let off = report::stays_off(turn.view, &nodes::restore_list(turn));
+    let off = report::stays_off(turn.view, &turn.key);
     if off.is_empty() {
         return None;
     }
@@ -426,7 +426,7 @@ pub fn unswept(turn: &Turn<'_>) -> Option<String> {
 /// Starts what was stopped on a node, and brings back what was moved from it, where that is asked for. Whoever was stopped for a node that is put
 /// back is started in any case: the setting is about nodes that were upgraded. Whether it is under way.
 pub fn start_vms(turn: &mut Turn<'_>, node: &NodeName) -> bool {
-    let list = turn.view.hci.restore_lists.get(&nodes::restore_list(turn));
+    let list = turn.view.hci.restore_list_of(&turn.key);
     let stopped = list.is_some_and(|list| list.nodes.get(node.as_str()).is_some_and(|vms| !vms.is_empty()));
     let comes_back = config::migrate_back(&turn.after).unwrap_or_default()
         && task::moved_from(turn.view, &turn.key, node).next().is_some();
@@ -455,7 +455,7 @@ pub fn start_vms(turn: &mut Turn<'_>, node: &NodeName) -> bool {
 
 /// Somebody on record for a node still bears the note of the task that stopped it, and does not run as before.
 fn waits_to_start(turn: &Turn<'_>, node: &NodeName) -> bool {
-    let Some(list) = turn.view.hci.restore_lists.get(&nodes::restore_list(turn)) else {
+    let Some(list) = turn.view.hci.restore_list_of(&turn.key) else {
         return false;
     };
     let off = |name: &String| {

@@ -11,8 +11,8 @@ use super::action::{HciAction, Hook, JobKind, NodeMark};
 use super::release::Release;
 use super::turn::{Tri, Turn, minutes_after, moment};
 use super::view::{Job, RestoreList, Seen};
-use super::{alone, cleanup, deadlines, image, pause, pending, rollout, vms, waits};
-use crate::view::{Key, Node, NodeName};
+use super::{alone, cleanup, deadlines, image, pause, pending, rollout, unasked, vms, waits};
+use crate::view::{Node, NodeName};
 
 /// How long a node may take from the end of its Job until it is back with the new system.
 const REBOOT_MINUTES: i64 = 60;
@@ -241,8 +241,7 @@ pub fn some(names: &[&str]) -> String {
 
 /// Writes down who will be stopped before anybody is. Whether that is still to be done.
 pub fn record(turn: &mut Turn<'_>, node: &Node, bound: &[vms::Bound]) -> bool {
-    let list_key = restore_list(turn);
-    let list = turn.view.hci.restore_lists.get(&list_key).map(Arc::clone);
+    let list = turn.view.hci.restore_list_of(&turn.key).map(Arc::clone);
     let known = list
         .as_ref()
         .and_then(|list| list.nodes.get(node.name.as_str()).cloned())
@@ -257,17 +256,12 @@ pub fn record(turn: &mut Turn<'_>, node: &Node, bound: &[vms::Bound]) -> bool {
     }
     turn.first(HciAction::RecordVms {
         list: list.map(|list| list.target.clone()),
-        key: list_key,
+        key: RestoreList::key(turn.name()),
         upgrade: turn.target.clone(),
         node: node.name.clone(),
         vms: known.into_iter().chain(vms).collect(),
     });
     true
-}
-
-/// The ConfigMap of virtual machines that were stopped.
-pub fn restore_list(turn: &Turn<'_>) -> Key {
-    RestoreList::key(turn.name())
 }
 
 fn pre_draining(turn: &mut Turn<'_>, node: &Node) {

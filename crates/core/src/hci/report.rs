@@ -21,13 +21,7 @@ const NAMED: usize = 200;
 
 /// The report of a turn's upgrade.
 pub(super) fn of(turn: &Turn<'_>) -> String {
-    let said = text(
-        turn.view,
-        &turn.after,
-        &turn.times,
-        &nodes::restore_list(turn),
-        turn.now,
-    );
+    let said = text(turn.view, &turn.key, &turn.after, &turn.times, turn.now);
     match cleanup::unswept(turn) {
         Some(unswept) => format!("{said}; {unswept}"),
         None => said,
@@ -42,8 +36,8 @@ pub fn begun_at(upgrade: &Upgrade) -> Option<Timestamp> {
 }
 
 /// Virtual machines that were stopped and do not run.
-pub fn still_off<'a>(view: &'a View, list: &Key) -> Vec<&'a str> {
-    let Some(list) = view.hci.restore_lists.get(list) else {
+pub fn still_off<'a>(view: &'a View, upgrade: &Key) -> Vec<&'a str> {
+    let Some(list) = view.hci.restore_list_of(upgrade) else {
         return Vec::new();
     };
     let runs = |name: &&str| {
@@ -61,8 +55,8 @@ pub fn still_off<'a>(view: &'a View, list: &Key) -> Vec<&'a str> {
 }
 
 /// Virtual machines that a task has stopped and that do not run again.
-pub fn stays_off<'a>(view: &'a View, list: &Key) -> Vec<&'a str> {
-    let Some(list) = view.hci.restore_lists.get(list) else {
+pub fn stays_off<'a>(view: &'a View, upgrade: &Key) -> Vec<&'a str> {
+    let Some(list) = view.hci.restore_list_of(upgrade) else {
         return Vec::new();
     };
     let off = |vm: &&str| named(view, vm).is_some_and(|vm| vm.is_stopped());
@@ -101,7 +95,8 @@ fn longest(lengths: impl Iterator<Item = (String, SignedDuration)>) -> String {
 }
 
 /// Moves since the upgrade began, whoever asked for them, as far as KubeVirt still keeps them.
-fn moves(view: &View, since: Option<Timestamp>) -> Option<String> {
+fn moves(view: &View, upgrade: &Upgrade) -> Option<String> {
+    let since = begun_at(upgrade);
     let done = view.hci.migrations.values().filter(|migration| {
         let of_it = since.is_some_and(|since| migration.created_at.is_some_and(|made| made >= since));
         of_it && &*migration.phase == "Succeeded"
@@ -170,14 +165,11 @@ fn text(view: &View, key: &Key, upgrade: &Upgrade, times: &Times, now: Timestamp
     if !waited.is_empty() {
         said.push(format!("waited for volumes or nodes before their turn: {waited}"));
     }
-    said.extend(moves(view, begun_at(upgrade)));
-    let stopped = view
-        .hci
-        .restore_lists
-        .get(list)
-        .map_or(0, |list| list.nodes.values().map(std::collections::BTreeSet::len).sum());
+    said.extend(moves(view, upgrade));
+    let list = view.hci.restore_list_of(key);
+    let stopped = list.map_or(0, |list| list.nodes.values().map(BTreeSet::len).sum());
     if stopped > 0 {
-        let off = still_off(view, list);
+        let off = still_off(view, key);
         let word = words::count(stopped, "virtual machine was stopped", "virtual machines were stopped");
         let fate = if off.is_empty() {
             "all run again".to_owned()

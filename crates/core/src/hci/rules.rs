@@ -6,8 +6,8 @@ use afloat_api::{annotations, harvester};
 
 use super::action::{ClusterChange, HciAction, HciJob, Hook, JobKind, TaskWrite};
 use super::config::{self, ABORT};
-use super::view::{RestoreList, Seen};
-use super::{vms, waits};
+use super::view::Seen;
+use super::{skew, vms, waits};
 use crate::invariants::Violation;
 use crate::view::{Key, NodeName, Target, View};
 
@@ -123,7 +123,7 @@ fn disrupt(view: &View, upgrade: &Seen<Upgrade>, job: &HciJob, name: &NodeName) 
 
 /// Rule 9: whoever will be stopped is on record.
 fn recorded(view: &View, upgrade: &Key, node: &NodeName) -> Result<(), Violation> {
-    let list = view.hci.restore_lists.get(&RestoreList::key(&upgrade.name));
+    let list = view.hci.restore_list_of(upgrade);
     let known = list.and_then(|list| list.nodes.get(node.as_str()));
     let missing = vms::bound(view, node)
         .into_iter()

@@ -558,3 +558,43 @@ fn a_repository_that_is_lost_while_a_node_is_finished_for_an_upgrade_that_is_end
         world.assert_nothing_left();
     }
 }
+
+/// Harvester's images have finalizers of its own: one that was deleted with its upgrade may still be there when another of that name begins.
+#[test]
+fn rule_10_an_image_that_is_being_deleted_is_not_taken_for_that_of_a_new_upgrade_of_the_same_name() {
+    let mut world = World::new(3);
+    let key = World::key();
+    let dying = crate::hci::view::Image {
+        upgrade: Some(key.name.clone()),
+        imported: true,
+        ..crate::hci::view::Image::default()
+    };
+    world.take(&key.namespace, &key.name, dying, HciObject::Image);
+    let mut image = (*world.view.hci.images[&key]).clone();
+    image.deleting = true;
+    world.view.hci.take(HciObject::Image(Arc::new(image)));
+    world.start();
+    world.settle();
+    let (status, told) = world.condition("ImageReady");
+    assert_eq!(status, "Unknown");
+    assert!(told.contains("another one of that name is being deleted"), "{told}");
+    world.view.hci.images.clear();
+    world.settle();
+    assert_eq!(world.condition("ImageReady").0, "True");
+}
+
+#[test]
+fn rule_9_whoever_was_stopped_for_an_earlier_upgrade_of_the_same_name_is_not_on_record_for_this_one() {
+    let mut world = in_state("Pre-draining");
+    let key = crate::hci::view::RestoreList::key(&World::key().name);
+    let theirs = crate::hci::view::RestoreList {
+        upgrade_uid: Some(crate::testing::uid("an-earlier-one")),
+        nodes: [("node-1".to_owned(), ["shop/db".to_owned()].into())].into(),
+    };
+    world.take(&key.namespace, &key.name, theirs, HciObject::RestoreList);
+    assert!(world.view.hci.restore_list_of(&World::key()).is_none());
+    world.add_vm("db", "node-1", |vmi| vmi.host_devices = true);
+    world.settle();
+    let recorded = world.done.iter().any(|action| action.name() == "record-vms");
+    assert!(recorded, "it is on record, for another one");
+}
