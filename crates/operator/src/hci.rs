@@ -8,7 +8,7 @@ use std::time::Duration;
 use afloat_api::harvester::NAMESPACE;
 use afloat_core::hci::view::HciKind;
 use afloat_core::hci::{Tri, condition_of, config};
-use afloat_core::view::{Key, View};
+use afloat_core::view::{Key, View, WorkloadKind};
 use futures::future::{BoxFuture, join_all};
 use jiff::Timestamp;
 use kube::{Client, Discovery};
@@ -104,17 +104,23 @@ async fn through_proxy(client: Client, namespace: &str, name: &str) -> Result<St
     Ok(text)
 }
 
+/// Host and port. Colons belong to an address of IPv6 where they are in brackets.
+fn address(host: &str) -> String {
+    let after = host.rsplit_once(']').map_or(host, |(_, after)| after);
+    if after.contains(':') {
+        host.to_owned()
+    } else {
+        format!("{host}:80")
+    }
+}
+
 /// One request in the oldest form, so that the answer comes in one piece.
 async fn plain_get(url: &str) -> Result<String, String> {
     let rest = url.strip_prefix("http://").ok_or("only http:// addresses are read")?;
     let (host, path) = rest
         .split_once('/')
         .map_or((rest, String::new()), |(host, path)| (host, format!("/{path}")));
-    let address = if host.contains(':') {
-        host.to_owned()
-    } else {
-        format!("{host}:80")
-    };
+    let address = address(host);
     let broken = |error: std::io::Error| format!("{address}: {error}");
     let mut stream = TcpStream::connect(&address).await.map_err(broken)?;
     let request = format!("GET {path}{RELEASE_FILE} HTTP/1.0\r\nHost: {host}\r\nConnection: close\r\n\r\n");
@@ -156,7 +162,7 @@ pub async fn kinds_served(client: Client) -> Result<BTreeSet<HciKind>, CallError
         .collect())
 }
 
-/// The repositories that somebody waits for, and whether they have answered.
+/// The repositories that somebody waits for and that can answer, and whether they have.
 fn wanted(view: &View) -> Vec<(Key, Place, bool)> {
     let mut all = Vec::new();
     for (key, upgrade) in &view.hci.upgrades {
@@ -166,10 +172,18 @@ fn wanted(view: &View) -> Vec<(Key, Place, bool)> {
         };
         let place = match config::repo_url(upgrade) {
             Ok(Some(url)) => Place::Url(url.to_owned()),
-            _ => Place::Service {
-                namespace: NAMESPACE.to_owned(),
-                name: afloat_api::names::cut(&format!("upgrade-repo-{}", key.name)),
-            },
+            _ => {
+                let name = afloat_api::names::cut(&format!("upgrade-repo-{}", key.name));
+                let slot = (WorkloadKind::Deployment, Key::new(NAMESPACE, &name));
+                // While its pods start nobody can answer: that would be counted against it.
+                if view.workloads.get(&slot).is_none_or(|deployment| deployment.ready == 0) {
+                    continue;
+                }
+                Place::Service {
+                    namespace: NAMESPACE.to_owned(),
+                    name,
+                }
+            }
         };
         all.push((key.clone(), place, ready == Tri::True));
     }
@@ -244,7 +258,10 @@ impl HciErrands {
 
     /// An upgrade may have come to want its repository.
     pub fn plan(&mut self, view: &View, now: Timestamp) {
-        let soon = wanted(view).iter().any(|(key, _, _)| !view.hci.repos.contains_key(key));
+        let wanted = wanted(view);
+        // One that could not answer for a while is asked again like one that has never been.
+        let idle = self.fetching.due.is_none() && !wanted.is_empty();
+        let soon = idle || wanted.iter().any(|(key, _, _)| !view.hci.repos.contains_key(key));
         if soon && self.fetching.under_way.is_none() {
             self.fetching.due = Some(now);
         }
@@ -277,5 +294,73 @@ impl HciErrands {
             FETCH_SELDOM
         };
         self.fetching.due = now.saturating_add(pause).ok().filter(|_| !all.is_empty());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use afloat_api::harvester::{HarvesterCondition, Upgrade, UpgradeSpec};
+    use afloat_core::hci::view::{HciObject, Seen};
+    use afloat_core::objects::target_of;
+    use afloat_core::view::{Revision, Uid, Workload};
+
+    use super::*;
+
+    /// An upgrade whose repository has so many pods that serve.
+    fn waiting(ready: Option<i64>, url: Option<&str>) -> View {
+        let mut upgrade = Upgrade::new("up", UpgradeSpec::default());
+        upgrade.metadata.namespace = Some(NAMESPACE.to_owned());
+        upgrade.metadata.uid = Some("u-1".to_owned());
+        upgrade.metadata.resource_version = Some("1".to_owned());
+        let said = url.map(|url| (config::REPO_URL.to_owned(), url.to_owned()));
+        upgrade.metadata.annotations = Some(said.into_iter().collect());
+        let conditions = ["Completed", "RepoReady"].map(|kind| HarvesterCondition {
+            kind: kind.to_owned(),
+            status: "Unknown".to_owned(),
+            ..HarvesterCondition::default()
+        });
+        upgrade.status.get_or_insert_default().conditions = conditions.to_vec();
+        let mut view = View::default();
+        let target = target_of(&upgrade.metadata);
+        view.hci.take(HciObject::Upgrade(Arc::new(Seen {
+            target,
+            deleting: false,
+            what: upgrade,
+        })));
+        if let Some(ready) = ready {
+            let key = Key::new(NAMESPACE, "upgrade-repo-up");
+            let workload = Workload {
+                kind: WorkloadKind::Deployment,
+                key: key.clone(),
+                uid: Uid::from("u-2"),
+                revision: Revision(1),
+                replicas: 2,
+                ready,
+                owner: None,
+            };
+            let slot = (WorkloadKind::Deployment, key);
+            view.workloads.insert(slot, Arc::new(workload));
+        }
+        view
+    }
+
+    #[test]
+    fn h21_a_repository_is_asked_once_a_pod_of_it_serves_and_one_outside_at_once() {
+        assert!(wanted(&waiting(None, None)).is_empty());
+        assert!(wanted(&waiting(Some(0), None)).is_empty(), "its pods start");
+        assert_eq!(wanted(&waiting(Some(1), None)).len(), 1);
+        assert_eq!(wanted(&waiting(None, Some("http://10.0.0.5"))).len(), 1);
+    }
+
+    #[test]
+    fn an_address_without_a_port_gets_that_of_http() {
+        for (host, whole) in [
+            ("mirror.example", "mirror.example:80"),
+            ("mirror.example:8080", "mirror.example:8080"),
+            ("[fd00::5]", "[fd00::5]:80"),
+            ("[fd00::5]:8080", "[fd00::5]:8080"),
+        ] {
+            assert_eq!(address(host), whole);
+        }
     }
 }

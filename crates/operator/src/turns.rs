@@ -255,6 +255,8 @@ impl Loop {
                 Changed::Upgrade(_) | Changed::Ledger(_) | Changed::NodeUpgrade(_) | Changed::Hci(_) => {
                     self.stale.errands = true;
                 }
+                // A repository may be able to answer.
+                Changed::Workload if !self.keeper.view().hci.upgrades.is_empty() => self.stale.errands = true,
                 // What is asked for after the end of an upgrade waits for its gates and for answers of control planes as well.
                 Changed::Node(node) if self.is_wished_for(node) => self.stale.errands = true,
                 // Its etcd may have come or gone.

@@ -1,6 +1,7 @@
 //! Harvester-like clusters by name: what is on each, what goes wrong there, what people do meanwhile, and how it must end. Told once and in
 //! words of its own, so that both simulators play the same: `afloat-sim` by requests to an API server, `afloat-seeds` on its storage.
 
+mod again;
 mod deleted;
 mod ground;
 mod people;

@@ -22,6 +22,8 @@ pub enum Moment {
     Condition(&'static str, &'static str),
     /// It has ended and is cleaned up after.
     Over,
+    /// There is none any more.
+    Gone,
 }
 
 /// What somebody does.
@@ -30,7 +32,7 @@ pub enum Deed {
     /// Writes an annotation on the Upgrade, or takes it away.
     AnnotateUpgrade(&'static str, Option<String>),
     DeleteUpgrade,
-    /// Asks for a second Upgrade beside the one that runs.
+    /// Asks for a second Upgrade, beside the one that runs or after it.
     AskOnceMore,
     /// Takes the second one back.
     DeleteSecond,
@@ -49,6 +51,8 @@ pub enum Deed {
     ReportReady(&'static str),
     /// Removes a node that is dead, with its machine.
     RemoveNode(&'static str),
+    /// A machine joins that was installed with the new release.
+    JoinUpgraded(&'static str),
     /// Asks KubeVirt to move a virtual machine.
     MigrateVm(&'static str),
     StopVm(&'static str),

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::ground::{Binding, Ground};
 use super::people::{Act, Deed, Moment};
 use super::trouble::{PowerCut, Trouble};
-use super::{deleted, with_people, with_trouble};
+use super::{again, deleted, with_people, with_trouble};
 
 /// How an upgrade must end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,7 +184,7 @@ impl HciScenario {
     }
 
     pub fn all() -> impl Iterator<Item = Self> {
-        let lists = [PLAIN, with_people::LIST, with_trouble::LIST, deleted::LIST];
+        let lists = [PLAIN, with_people::LIST, with_trouble::LIST, deleted::LIST, again::LIST];
         lists.into_iter().flatten().copied()
     }
 

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use afloat_core::hci::report::least_moves;
 use afloat_core::hci::view::HciKind;
 use afloat_core::view::Key;
 use afloat_operator::snapshot::hci::served;
@@ -182,20 +183,17 @@ async fn summary(client: &kube::Client, ground: &Ground) -> Result<String, Probl
         "\n{alive} of {} virtual machines run. {total} moves, {} are the least; {once} of {movable} moved once, none more than {most} times.\n\
          Stopped for their node, because they cannot move: {}.",
         ground.vms.len(),
-        least_moves(ground),
+        least(ground),
         ground.vms.len() - movable,
     ))
 }
 
-/// Everybody has to leave their node once. Those of the node that goes first find none that is done, and have to leave the next one too.
-fn least_moves(ground: &Ground) -> usize {
+/// How often they have to move in the least.
+fn least(ground: &Ground) -> usize {
     let movable = |node: &str| {
         let there = ground.vms.iter().filter(|vm| vm.node == node && vm.bound.is_none());
         there.count()
     };
     let by_node: Vec<usize> = ground.node_names().map(|node| movable(&node)).collect();
-    match by_node.as_slice() {
-        [_] => 0,
-        all => all.iter().sum::<usize>() + all.iter().min().copied().unwrap_or_default(),
-    }
+    least_moves(&by_node)
 }

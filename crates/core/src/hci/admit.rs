@@ -303,7 +303,10 @@ fn paused_nodes(raw: &Value) -> BTreeSet<String> {
 }
 
 fn create_node(view: &View, name: &str, verdict: &mut Verdict) {
-    if view.nodes.contains_key(name) {
+    // A kubelet whose Node was deleted registers again: its machine is of the cluster, has its images and may be amid its turn.
+    let mut machines = view.hci.machines.values();
+    let comes_back = machines.any(|machine| machine.node.as_ref().is_some_and(|node| node.as_str() == name));
+    if comes_back || view.nodes.contains_key(name) {
         return;
     }
     for (key, upgrade) in &view.hci.upgrades {

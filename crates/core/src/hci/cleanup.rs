@@ -6,7 +6,8 @@ use std::sync::Arc;
 use afloat_api::annotations::{KUBEVIRT_DRAIN_TAINT, PENDING_AS_OF, RUN_AFTER, WISH};
 use afloat_api::foreign::rancher::LOCAL_NAMESPACE;
 use afloat_api::harvester::{HarvesterNodeState as State, NAMESPACE, Upgrade, UpgradeCondition as Is, UpgradeState};
-use afloat_api::{Reason, labels, names};
+use afloat_api::{Reason, annotations, labels, names};
+use jiff::Timestamp;
 
 use super::action::{HciAction, Hook, JobKind, NodeMark};
 use super::config::{self, ABORT};
@@ -29,6 +30,9 @@ const PUT_BACK: &str = "put back before it was drained";
 
 /// How long the Job that brings Rancher and charts may take to end what it is at: as long as a helm is waited for on the host, and then some.
 const SERVICES_MINUTES: i64 = 30;
+
+/// How long after the end of an upgrade a task may still write what it was at.
+const LATE_MINUTES: i64 = 10;
 
 /// Pauses the charts that are not; whether that is still to be done.
 pub fn pause_charts(turn: &mut Turn<'_>) -> bool {
@@ -133,6 +137,8 @@ fn at_rest(turn: &mut Turn<'_>) -> bool {
     }
     let flying = |node: &Arc<Node>| turn.node_state(node.name.as_str()).is_some_and(waits::in_flight);
     if nodes.iter().any(flying) {
+        // Whoever is finished needs the release.
+        image::serving(turn);
         nodes::go(turn);
         return false;
     }
@@ -221,7 +227,8 @@ fn has_emptied(turn: &Turn<'_>, node: &Node) -> bool {
     has_job || put_back || state.is_some_and(|state| state > State::Paused && (state != State::Failed || prepared))
 }
 
-/// How far an upgrade came. A node that failed was drained if Rancher was answered about it; a single one was changed if its Job was let go on.
+/// How far an upgrade came, and one before it that it took over. A node that failed was drained if Rancher was answered about it; a single one was changed if
+/// its Job was let go on.
 pub fn how_far(turn: &Turn<'_>) -> Ended {
     let statuses = &turn.status().node_statuses;
     let state = |node: &str| turn.node_state(node);
@@ -229,7 +236,11 @@ pub fn how_far(turn: &Turn<'_>) -> Ended {
         return Ended::AtTarget;
     }
     let touched = statuses.keys().any(|node| is_changed(turn, node));
-    if touched { Ended::HalfWay } else { Ended::Untouched }
+    if touched || rollout::would_go_back(turn) {
+        Ended::HalfWay
+    } else {
+        Ended::Untouched
+    }
 }
 
 /// Whether a node can only be finished, and not be put back.
@@ -248,6 +259,12 @@ fn is_changed(turn: &Turn<'_>, node: &str) -> bool {
 pub fn answered(turn: &Turn<'_>, node: &str) -> bool {
     let plan = turn.view.hci.plan_of(&NodeName::from(node));
     plan.is_some_and(|plan| plan.pre_hook.is_some() && plan.pre_hook == plan.pre_drain)
+}
+
+/// The same, and it was not told yet that the work after the drain is done.
+pub fn is_amid(turn: &Turn<'_>, node: &str) -> bool {
+    let plan = turn.view.hci.plan_of(&NodeName::from(node));
+    answered(turn, node) && plan.is_some_and(|plan| plan.post_hook != plan.pre_drain)
 }
 
 /// Every node is at the target.
@@ -316,7 +333,7 @@ pub fn failed(turn: &mut Turn<'_>) {
 
 /// Names whoever was stopped and is not started again: the setting does not ask for it, or it could not be done.
 fn tell_who_stays_off(turn: &mut Turn<'_>) -> Option<String> {
-    let off = report::stays_off(turn.view, &nodes::restore_list(turn));
+    let off = report::stays_off(turn.view, &turn.key);
     if off.is_empty() {
         return None;
     }
@@ -341,9 +358,28 @@ fn late(turn: &mut Turn<'_>) {
     call_off(turn);
     unserve(turn);
     let (view, upgrade) = (turn.view, Arc::clone(&turn.before));
-    for action in pending::left(view, &upgrade).filter_map(|node| untainted(node, false)) {
+    let emptied: Vec<&Arc<Node>> = drained_late(turn).collect();
+    let left = pending::left(view, &upgrade).filter(|node| !emptied.iter().any(|other| other.name == node.name));
+    let left: Vec<HciAction> = left.filter_map(|node| untainted(node, false)).collect();
+    let emptied: Vec<HciAction> = emptied.into_iter().filter_map(|node| untainted(node, true)).collect();
+    for action in left.into_iter().chain(emptied) {
         turn.first(action);
     }
+}
+
+/// Nodes that a task has tainted which did not know yet that its upgrade was over. Later, or while another upgrade is at work or a person maintains the
+/// node, that taint is somebody else's.
+fn drained_late<'a>(turn: &Turn<'a>) -> impl Iterator<Item = &'a Arc<Node>> + use<'a> {
+    let ended = turn.since(Is::Completed).unwrap_or(Timestamp::MIN);
+    let latest = config::label(&turn.before, labels::HARVESTER_LATEST_UPGRADE) == Some("true");
+    let may_be_ours = latest && turn.now < minutes_after(ended, LATE_MINUTES);
+    let ours =
+        |taint: &Taint| &*taint.key == KUBEVIRT_DRAIN_TAINT && *taint.value == *annotations::KUBEVIRT_DRAIN_TAINT_VALUE;
+    let nodes = turn.view.nodes.values().filter(|_| may_be_ours);
+    let of_ours: Vec<&'a Arc<Node>> = nodes
+        .filter(|node| node.hci.maintenance.is_none() && node.taints.iter().any(ours) && has_emptied(turn, node))
+        .collect();
+    of_ours.into_iter()
 }
 
 fn close(turn: &mut Turn<'_>) {
@@ -390,7 +426,7 @@ pub fn unswept(turn: &Turn<'_>) -> Option<String> {
 /// Starts what was stopped on a node, and brings back what was moved from it, where that is asked for. Whoever was stopped for a node that is put
 /// back is started in any case: the setting is about nodes that were upgraded. Whether it is under way.
 pub fn start_vms(turn: &mut Turn<'_>, node: &NodeName) -> bool {
-    let list = turn.view.hci.restore_lists.get(&nodes::restore_list(turn));
+    let list = turn.view.hci.restore_list_of(&turn.key);
     let stopped = list.is_some_and(|list| list.nodes.get(node.as_str()).is_some_and(|vms| !vms.is_empty()));
     let comes_back = config::migrate_back(&turn.after).unwrap_or_default()
         && task::moved_from(turn.view, &turn.key, node).next().is_some();
@@ -419,7 +455,7 @@ pub fn start_vms(turn: &mut Turn<'_>, node: &NodeName) -> bool {
 
 /// Somebody on record for a node still bears the note of the task that stopped it, and does not run as before.
 fn waits_to_start(turn: &Turn<'_>, node: &NodeName) -> bool {
-    let Some(list) = turn.view.hci.restore_lists.get(&nodes::restore_list(turn)) else {
+    let Some(list) = turn.view.hci.restore_list_of(&turn.key) else {
         return false;
     };
     let off = |name: &String| {
@@ -507,7 +543,8 @@ fn call_off(turn: &mut Turn<'_>) {
 
 /// Whether something is left of an upgrade that is over: what it had served its release with, a Job, or its taint on a node.
 pub fn lingers(view: &View, upgrade: &Upgrade) -> bool {
-    let tainted = pending::left(view, upgrade).next().is_some();
+    let drained = |node: &Node| node.taints.iter().any(|taint| &*taint.key == KUBEVIRT_DRAIN_TAINT);
+    let tainted = pending::left(view, upgrade).next().is_some() || view.nodes.values().any(|node| drained(node));
     tainted || serves(view, upgrade) || going_on(view, upgrade).next().is_some()
 }
 

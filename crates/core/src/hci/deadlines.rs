@@ -3,6 +3,7 @@
 
 use afloat_api::harvester::{HarvesterNodeState as State, NAMESPACE};
 use afloat_api::{Reason, annotations};
+use jiff::Timestamp;
 
 use super::turn::{Turn, minutes_after, moment};
 use super::{config, nodes};
@@ -60,37 +61,40 @@ pub fn drain(turn: &mut Turn<'_>, name: &str, message: &str) -> String {
     text
 }
 
-/// Rancher could ask about any of these nodes, and asks about none: since when, and until when it should have. It is Rancher's to choose, and it goes
-/// on by itself once it does: the upgrade does not fail for it, but says when it is overdue.
-pub fn unasked(turn: &mut Turn<'_>, nodes: &[String]) -> Option<String> {
+/// Rancher could ask about any of these nodes, and asks about none: since when. Nothing where it waits for us.
+pub fn unasked_since(turn: &mut Turn<'_>, nodes: &[String]) -> Option<Timestamp> {
     let first = nodes.first();
     for (node, times) in &mut turn.times.0 {
         if Some(node) != first && times.unasked.take().is_some() {
             times.overdue = false;
         }
     }
-    let first = first?;
-    let minutes = config::drain_minutes(&turn.after).unwrap_or(UNREADABLE_MINUTES);
     let now = turn.now;
-    let times = turn.times.0.entry(first.clone()).or_default();
-    let since = *times.unasked.get_or_insert(now);
+    let times = turn.times.0.entry(first?.clone()).or_default();
+    Some(*times.unasked.get_or_insert(now))
+}
+
+/// The same in words, and until when it should have. It is Rancher's to choose, and it goes on by itself once it does: the upgrade does not fail for it,
+/// but says when it is overdue.
+pub fn unasked(turn: &mut Turn<'_>, nodes: &[String], since: Timestamp) -> String {
+    let minutes = config::drain_minutes(&turn.after).unwrap_or(UNREADABLE_MINUTES);
     let until = minutes_after(since, minutes);
     let names: Vec<&str> = nodes.iter().map(String::as_str).collect();
-    let names = nodes::some(&names);
-    if now < until {
+    let some = nodes::some(&names);
+    if turn.now < until {
         turn.look_at(until);
         let (since, until) = (moment(since), moment(until));
-        return Some(format!(
-            "waits for Rancher to ask about {names} (since {since}, until {until})"
-        ));
+        return format!("waits for Rancher to ask about {some} (since {since}, until {until})");
     }
     let text = format!(
-        "overdue since {}: Rancher has asked about none of {names} within {minutes} minutes; what it is at: kubectl -n cattle-system logs \
+        "overdue since {}: Rancher has asked about none of {some} within {minutes} minutes; what it is at: kubectl -n cattle-system logs \
          deployment/rancher --tail=50. It goes on by itself once it asks",
         moment(until)
     );
+    let first = names.first().copied().unwrap_or_default();
+    let times = turn.times.0.entry(first.to_owned()).or_default();
     if !std::mem::replace(&mut times.overdue, true) {
         turn.tell(true, Reason::DeadlineExceeded, &text);
     }
-    Some(text)
+    text
 }

@@ -7,7 +7,7 @@ use afloat_api::{Reason, annotations, labels};
 use super::action::HciAction;
 use super::config::{self, ABORT, CONFIG_AS_STARTED, SKIPPED, Skips};
 use super::turn::{PREFLIGHT_PASSED, Tri, Turn, minutes_after};
-use super::{cleanup, image, nodes, pause, preflight, release, task, upstream_at_work};
+use super::{cleanup, image, nodes, pause, preflight, release, skew, task, upstream_at_work};
 use crate::view::{Key, NodeName};
 
 /// What is done about an Upgrade now.
@@ -178,8 +178,10 @@ fn guard(turn: &mut Turn<'_>) -> bool {
     let skip = Skips::read(&turn.after).is_ok_and(|skips| skips.version);
     let from = turn.status().previous_version.clone();
     let refused = release::guard(&from, &release.harvester, &release.min_upgradable);
-    if let (Err(problem), false) = (refused, skip) {
-        let text = problem.to_string();
+    let refused = refused.err().filter(|_| !skip).map(|problem| problem.to_string());
+    // Nobody may skip this one: what follows would break the cluster (rule 3).
+    let refused = refused.or_else(|| skew::allows(turn.view, &release.kubernetes.to_string()).err());
+    if let Some(text) = refused {
         turn.set(Is::NodesPrepared, Tri::False, &Reason::VersionSkew.to_string(), &text);
         fail(turn, &text);
         return false;

@@ -53,6 +53,11 @@ pub fn ready(turn: &mut Turn<'_>) -> bool {
     let key = image_key(turn);
     turn.status_mut().image_id = key.to_string();
     let image = turn.view.hci.images.get(&key).map(Arc::clone);
+    // That of an earlier upgrade of this name goes when Harvester lets it: its finalizers are not ours.
+    if image.as_ref().is_some_and(|image| image.deleting) {
+        is_waited_for(turn, &key, "another one of that name is being deleted");
+        return false;
+    }
     if let Some(image) = image {
         return imported(turn, &image);
     }
@@ -191,7 +196,7 @@ fn broken(release: Result<&str, &Arc<str>>) -> Option<String> {
 }
 
 /// Has the repository made, whole, and started anew where it does not answer. Whether it stands.
-fn serving(turn: &mut Turn<'_>) -> bool {
+pub fn serving(turn: &mut Turn<'_>) -> bool {
     if external(turn) {
         return true;
     }

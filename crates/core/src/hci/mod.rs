@@ -22,11 +22,13 @@ pub mod release;
 pub mod report;
 mod rollout;
 pub mod rules;
+mod skew;
 pub mod task;
 #[cfg(test)]
 mod tests;
 pub mod times;
 mod turn;
+mod unasked;
 pub mod view;
 pub mod vms;
 pub mod volumes;

@@ -8,10 +8,11 @@ use afloat_api::Reason;
 use afloat_api::harvester::{HarvesterNodeState as State, PAUSED_MESSAGE, PAUSED_REASON, UpgradeCondition as Is};
 
 use super::action::{HciAction, Hook, JobKind, NodeMark};
+use super::release::Release;
 use super::turn::{Tri, Turn, minutes_after, moment};
 use super::view::{Job, RestoreList, Seen};
-use super::{alone, cleanup, deadlines, image, pause, pending, rollout, vms, waits};
-use crate::view::{Key, Node, NodeName};
+use super::{alone, cleanup, deadlines, image, pause, pending, rollout, unasked, vms, waits};
+use crate::view::{Node, NodeName};
 
 /// How long a node may take from the end of its Job until it is back with the new system.
 const REBOOT_MINUTES: i64 = 60;
@@ -120,6 +121,11 @@ fn roster(turn: &mut Turn<'_>) {
         .values()
         .filter(|node| !turn.status().node_statuses.contains_key(node.name.as_str()));
     for node in joined.cloned().collect::<Vec<_>>() {
+        if cleanup::is_amid(turn, node.name.as_str()) {
+            // Its Node was deleted and made anew: Rancher has drained it, and waits to be answered after that.
+            turn.set_node(node.name.as_str(), State::PreDrained, "", "");
+            continue;
+        }
         if !cleanup::ending(turn) && !pending::tells(turn, &node) {
             continue;
         }
@@ -176,37 +182,8 @@ fn several(turn: &mut Turn<'_>) {
         }
     }
     if turn.condition(Is::NodesUpgraded) == Some(Tri::Unknown) {
-        say_what_rancher_does(turn);
+        unasked::say(turn);
     }
-}
-
-/// Rancher's own words (H50), and that it asks about no node where it could.
-fn say_what_rancher_does(turn: &mut Turn<'_>) {
-    let cluster = turn.view.hci.local_cluster();
-    let checkpoint = cluster.and_then(|cluster| cluster.checkpoint.clone());
-    let told = checkpoint.map_or_else(String::new, |text| format!("Rancher: {text}"));
-    let open = nobody_asked(turn);
-    let waits = deadlines::unasked(turn, &open);
-    let (reason, message) = match waits {
-        None => (String::new(), told),
-        Some(waits) if told.is_empty() => (Reason::WaitingForRancher.to_string(), waits),
-        Some(waits) => (Reason::WaitingForRancher.to_string(), format!("{waits}. {told}")),
-    };
-    turn.set(Is::NodesUpgraded, Tri::Unknown, &reason, &message);
-}
-
-/// Nodes that are not done, where Rancher has asked about none of them and none is at work; nothing where it waits for us.
-fn nobody_asked(turn: &Turn<'_>) -> Vec<String> {
-    let mut open = Vec::new();
-    for name in turn.status().node_statuses.keys() {
-        let plan = turn.view.hci.plan_of(&NodeName::from(name.as_str()));
-        match turn.node_state(name) {
-            Some(State::Succeeded) => {}
-            Some(State::ImagesPreloaded) if !plan.is_some_and(|plan| plan.asks_pre_drain()) => open.push(name.clone()),
-            _ => return Vec::new(),
-        }
-    }
-    open
 }
 
 /// A node that was not begun: held, waiting, or on its way.
@@ -264,8 +241,7 @@ pub fn some(names: &[&str]) -> String {
 
 /// Writes down who will be stopped before anybody is. Whether that is still to be done.
 pub fn record(turn: &mut Turn<'_>, node: &Node, bound: &[vms::Bound]) -> bool {
-    let list_key = restore_list(turn);
-    let list = turn.view.hci.restore_lists.get(&list_key).map(Arc::clone);
+    let list = turn.view.hci.restore_list_of(&turn.key).map(Arc::clone);
     let known = list
         .as_ref()
         .and_then(|list| list.nodes.get(node.name.as_str()).cloned())
@@ -280,17 +256,12 @@ pub fn record(turn: &mut Turn<'_>, node: &Node, bound: &[vms::Bound]) -> bool {
     }
     turn.first(HciAction::RecordVms {
         list: list.map(|list| list.target.clone()),
-        key: list_key,
+        key: RestoreList::key(turn.name()),
         upgrade: turn.target.clone(),
         node: node.name.clone(),
         vms: known.into_iter().chain(vms).collect(),
     });
     true
-}
-
-/// The ConfigMap of virtual machines that were stopped.
-pub fn restore_list(turn: &Turn<'_>) -> Key {
-    RestoreList::key(turn.name())
 }
 
 fn pre_draining(turn: &mut Turn<'_>, node: &Node) {
@@ -407,14 +378,19 @@ pub fn changed(turn: &mut Turn<'_>, node: &Node) {
     match waits::at_target(node, &release) {
         Ok(()) => succeeded(turn, node),
         Err(message) => {
-            let value = Some(Arc::from(release.os.as_str()));
-            if node.hci.pending_os_image != value {
-                let (node, mark) = (node.target(), NodeMark::PendingOsImage);
-                turn.then(HciAction::MarkNode { node, mark, value });
-            }
+            mark(turn, node, &release);
             let reason = Reason::WaitingForReboot.to_string();
             turn.set_node(node.name.as_str(), State::WaitingReboot, &reason, &message);
         }
+    }
+}
+
+/// What it has to come back with, for whoever looks at the node (H47).
+fn mark(turn: &mut Turn<'_>, node: &Node, release: &Release) {
+    let value = Some(Arc::from(release.os.as_str()));
+    if node.hci.pending_os_image != value {
+        let (node, mark) = (node.target(), NodeMark::PendingOsImage);
+        turn.then(HciAction::MarkNode { node, mark, value });
     }
 }
 
@@ -443,6 +419,8 @@ pub fn rebooting(turn: &mut Turn<'_>, node: &Node) {
         return node_failed(turn, &node.name, Reason::VerificationFailed, &message);
     }
     turn.look_at(until);
+    // Whoever wrote this state may have ended before it was marked.
+    mark(turn, node, &release);
     let reason = Reason::WaitingForReboot.to_string();
     turn.set_node(node.name.as_str(), State::WaitingReboot, &reason, &message);
 }

@@ -155,7 +155,16 @@ impl Look<'_> {
             let message = format!("spec.image is {image:?}: write namespace/name of a VirtualMachineImage");
             return self.error(Reason::InvalidSpec, itself, &message, help);
         };
-        if !self.view.hci.images.contains_key(&Key::new(namespace, name)) {
+        if namespace != harvester::NAMESPACE {
+            let message = format!(
+                "spec.image is {image:?}: the release is served from the claim of the image, and a pod sees only those of its own namespace"
+            );
+            let help = format!(
+                "upload the image into the namespace {}, and name that one",
+                harvester::NAMESPACE
+            );
+            self.error(Reason::InvalidSpec, itself, &message, &help);
+        } else if !self.view.hci.images.contains_key(&Key::new(namespace, name)) {
             let message = format!("spec.image is {image:?}, and there is no such VirtualMachineImage");
             self.error(Reason::InvalidSpec, itself, &message, help);
         }
@@ -301,7 +310,10 @@ impl Look<'_> {
                 let help = format!("kubectl describe node {name}");
                 self.error(Reason::NotReady, object.clone(), "is not Ready", &help);
             }
-            if node.unschedulable {
+            if node.unschedulable && self.is_taken_over(&node) {
+                let message = "is cordoned by Rancher, which asks about it since an upgrade before ended half-way: this one goes on with it";
+                self.say(Severity::Warning, Reason::Cordoned, object.clone(), message, "");
+            } else if node.unschedulable {
                 let help = format!("kubectl uncordon {name}");
                 self.error(Reason::Cordoned, object.clone(), "is cordoned", &help);
             }
@@ -310,6 +322,15 @@ impl Look<'_> {
                 self.error(Reason::InMaintenance, object, "is in maintenance", &help);
             }
         }
+    }
+
+    /// Rancher waits for an answer about a node, for an upgrade that had begun and did not come to its end.
+    fn is_taken_over(&self, node: &Node) -> bool {
+        let hci = &self.view.hci;
+        let begun = hci
+            .local_cluster()
+            .is_some_and(|cluster| cluster.rolled_out_for.is_some());
+        begun && hci.plan_of(&node.name).is_some_and(|plan| plan.asks_pre_drain())
     }
 
     fn clusters(&mut self) {

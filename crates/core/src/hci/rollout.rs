@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::action::{ClusterChange, HciAction};
 use super::turn::{Tri, Turn};
 use super::view::LocalCluster;
-use super::{cleanup, flow, image, pending};
+use super::{cleanup, flow, image, pending, skew};
 use crate::view::Key;
 
 /// How long Longhorn waits for a node to come back before it builds replicas elsewhere, while nodes reboot.
@@ -57,7 +57,13 @@ pub fn begun(turn: &mut Turn<'_>) -> bool {
         turn.set(Is::NodesUpgraded, Tri::Unknown, "", "");
         return true;
     }
-    let change = ask(&cluster, turn, &release.kubernetes.to_string());
+    let version = release.kubernetes.to_string();
+    // A node may have joined since the release was looked at.
+    if let Err(text) = skew::allows(turn.view, &version) {
+        turn.set(Is::NodesUpgraded, Tri::False, &Reason::VersionSkew.to_string(), &text);
+        return false;
+    }
+    let change = ask(&cluster, turn, &version);
     turn.then(HciAction::PatchCluster {
         cluster: cluster.target.clone(),
         change,
@@ -90,9 +96,9 @@ fn settle(turn: &mut Turn<'_>) {
             .parse::<i64>()
             .is_ok_and(|seconds| seconds < REPLENISHMENT_WAIT)
     {
-        if turn.annotation(HARVESTER_REPLENISHMENT_WAIT).is_none() {
-            turn.annotate(HARVESTER_REPLENISHMENT_WAIT, Some(&setting.what));
-        }
+        // What is seen now counts, also where another was put back before: a person may have changed it since. A write that is decided on an old view is
+        // refused, and what was there is noted with the next one.
+        turn.annotate(HARVESTER_REPLENISHMENT_WAIT, Some(&setting.what));
         turn.annotate(LONGHORN_RESTORED, None);
         turn.then(HciAction::SetLonghorn {
             setting: setting.target.clone(),
@@ -173,6 +179,26 @@ pub enum Ended {
     HalfWay,
 }
 
+/// What Rancher's cluster was to have before this upgrade asked, or one before it that ended half-way.
+fn before(cluster: &LocalCluster) -> Value {
+    let before = cluster.before.as_deref();
+    before
+        .and_then(|text| serde_json::from_str(text).ok())
+        .unwrap_or_default()
+}
+
+/// Whether a node has got what Rancher's cluster is to have now: one that an attempt before this one has finished would go back to what was before, and nobody
+/// would be asked about its drain.
+pub fn would_go_back(turn: &Turn<'_>) -> bool {
+    let Some(cluster) = turn.view.hci.local_cluster() else {
+        return false;
+    };
+    let before = before(cluster);
+    let old = before.get("kubernetesVersion").and_then(Value::as_str);
+    cluster.rolled_out_for.as_ref() == Some(&turn.target.uid)
+        && old.is_some_and(|old| skew::brought(turn.view, &cluster.kubernetes_version, old).is_some())
+}
+
 /// Puts back what [`begun`] has changed. Half-way the questions stay: without them Rancher would go on with the other nodes,
 /// and nobody would move their virtual machines.
 pub fn put_back(turn: &mut Turn<'_>, ended: Ended) {
@@ -183,11 +209,7 @@ pub fn put_back(turn: &mut Turn<'_>, ended: Ended) {
     if cluster.rolled_out_for.as_ref() != Some(&turn.target.uid) || ended == Ended::HalfWay {
         return;
     }
-    let before: Value = cluster
-        .before
-        .as_deref()
-        .and_then(|text| serde_json::from_str(text).ok())
-        .unwrap_or_default();
+    let before = before(&cluster);
     let old = before.get("kubernetesVersion").and_then(Value::as_str);
     let kubernetes_version = match (ended, old) {
         (Ended::Untouched, Some(old)) => Arc::from(old),

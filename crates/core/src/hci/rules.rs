@@ -4,10 +4,10 @@
 use afloat_api::harvester::{HarvesterNodeState as State, Upgrade};
 use afloat_api::{annotations, harvester};
 
-use super::action::{HciAction, HciJob, Hook, JobKind};
+use super::action::{ClusterChange, HciAction, HciJob, Hook, JobKind, TaskWrite};
 use super::config::{self, ABORT};
-use super::view::{RestoreList, Seen};
-use super::{vms, waits};
+use super::view::Seen;
+use super::{skew, vms, waits};
 use crate::invariants::Violation;
 use crate::view::{Key, NodeName, Target, View};
 
@@ -40,9 +40,24 @@ pub fn check(view: &View, action: &HciAction) -> Result<(), Violation> {
             if again {
                 return broken(12, "Rancher would be asked twice".to_owned());
             }
-            Ok(())
+            versions(view, seen.map(|seen| &*seen.kubernetes_version), change)
+        }
+        HciAction::Task(TaskWrite::AskForKubernetes { version, .. }) => {
+            skew::allows(view, version).or_else(|why| broken(3, why))
         }
         _ => Ok(()),
+    }
+}
+
+/// Rule 3: no node is brought too far or back. One that is too old for where Rancher was keeps nobody from putting that back.
+fn versions(view: &View, was: Option<&str>, change: &ClusterChange) -> Result<(), Violation> {
+    let version = &change.kubernetes_version;
+    if change.rolled_out_for.is_some() {
+        return skew::allows(view, version).or_else(|why| broken(3, why));
+    }
+    match was.and_then(|was| skew::brought(view, was, version)) {
+        Some(node) => broken(3, format!("Rancher would take node {} back to {version}", node.name)),
+        None => Ok(()),
     }
 }
 
@@ -108,7 +123,7 @@ fn disrupt(view: &View, upgrade: &Seen<Upgrade>, job: &HciJob, name: &NodeName) 
 
 /// Rule 9: whoever will be stopped is on record.
 fn recorded(view: &View, upgrade: &Key, node: &NodeName) -> Result<(), Violation> {
-    let list = view.hci.restore_lists.get(&RestoreList::key(&upgrade.name));
+    let list = view.hci.restore_list_of(upgrade);
     let known = list.and_then(|list| list.nodes.get(node.as_str()));
     let missing = vms::bound(view, node)
         .into_iter()
@@ -156,7 +171,7 @@ fn answer(view: &View, secret: &Target, hook: Hook) -> Result<(), Violation> {
         ended || is_on_record(upgrade, &node, hook)
     });
     if done && hook == Hook::PreDrain && !vms::left(view, &node) {
-        broken(3, format!("{node} would be drained with virtual machines on it"))
+        broken(9, format!("{node} would be drained with virtual machines on it"))
     } else if done {
         Ok(())
     } else {

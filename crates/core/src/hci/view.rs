@@ -288,6 +288,14 @@ impl Hci {
             .map_or("", |setting| &setting.what)
     }
 
+    /// Who was stopped for an upgrade. The list of an earlier one of the same name is not its own.
+    pub fn restore_list_of(&self, upgrade: &Key) -> Option<&Arc<Seen<RestoreList>>> {
+        let list = self.restore_lists.get(&RestoreList::key(&upgrade.name))?;
+        let ours = self.upgrades.get(upgrade).map(|upgrade| &upgrade.target.uid);
+        let both = list.upgrade_uid.as_ref().zip(ours);
+        both.is_none_or(|(of, ours)| of == ours).then_some(list)
+    }
+
     /// The cluster Rancher runs in.
     pub fn local_cluster(&self) -> Option<&Arc<Seen<LocalCluster>>> {
         use afloat_api::foreign::rancher::{LOCAL_CLUSTER, LOCAL_NAMESPACE};

@@ -218,7 +218,7 @@ pub fn kubelet_at_target(node: &Node, release: &Release) -> Result<(), String> {
 }
 
 /// A version without `-rcN`, which release candidates carry in the release file and kubelets do not.
-fn without_candidate(version: &str) -> String {
+pub fn without_candidate(version: &str) -> String {
     let (head, tail) = version.split_once('+').unwrap_or((version, ""));
     let tail = tail.split_once("-rc").map_or(tail, |(tail, _)| tail);
     let head = head.split_once("-rc").map_or(head, |(head, _)| head);

@@ -348,7 +348,10 @@ fn restore_list(read: &Read<'_>) -> RestoreList {
             .filter(|name| !name.is_empty());
         (node.clone(), names.map(str::to_owned).collect())
     });
-    RestoreList { nodes: nodes.collect() }
+    RestoreList {
+        upgrade_uid: read.label(labels::UPGRADE_UID).map(Uid::from),
+        nodes: nodes.collect(),
+    }
 }
 
 fn vmi(read: &Read<'_>) -> Vmi {

@@ -377,7 +377,8 @@ impl Executor<'_> {
             });
         }
         let nodes = BTreeMap::from([(node.as_str().to_owned(), vms)]);
-        let what = RestoreList { nodes };
+        let upgrade_uid = Some(upgrade.uid.clone());
+        let what = RestoreList { upgrade_uid, nodes };
         self.create(HciKind::RestoreList, key, upgrade, what, HciObject::RestoreList)
     }
 

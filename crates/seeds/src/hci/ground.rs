@@ -29,7 +29,7 @@ impl World {
         let ground = self.script.ground.clone();
         for node in ground.node_names() {
             let ready = !ground.not_ready.contains(&node.as_str());
-            self.lay_node(&node, ready);
+            self.lay_node(SETUP, &node, ready, (OLD_OS, OLD_KUBERNETES));
         }
         self.lay_rancher();
         self.lay_settings();
@@ -56,7 +56,8 @@ impl World {
         }
     }
 
-    fn lay_node(&mut self, name: &str, ready: bool) {
+    /// A machine of the cluster, with its operating system and its Kubernetes.
+    pub(super) fn lay_node(&mut self, writer: Writer, name: &str, ready: bool, (system, kubernetes): (&str, &str)) {
         let labels = BTreeMap::from([
             (Arc::from("kubernetes.io/hostname"), Arc::from(name)),
             (Arc::from("harvesterhci.io/managed"), Arc::from("true")),
@@ -70,26 +71,26 @@ impl World {
                 ready,
                 since: stamp(self.now),
             },
-            kubelet_version: OLD_KUBERNETES.parse().ok(),
-            os_image: Arc::from(OLD_OS),
+            kubelet_version: kubernetes.parse().ok(),
+            os_image: Arc::from(system),
             ..Node::default()
         };
         self.machines
             .insert(node.name.clone(), super::machines::Machine::default());
-        self.store.base.put(SETUP, "create", node);
+        self.store.base.put(writer, "create", node);
         self.settle();
         let machine = format!("custom-{name}");
         let running = Machine {
             phase: Arc::from("Running"),
             node: Some(NodeName::from(name)),
         };
-        self.make(SETUP, (LOCAL_NAMESPACE, &machine), running, HciObject::Machine);
+        self.make(writer, (LOCAL_NAMESPACE, &machine), running, HciObject::Machine);
         let plan = MachinePlan {
             machine,
             ..MachinePlan::default()
         };
         let key = plan_key(name);
-        self.make(SETUP, (LOCAL_NAMESPACE, &key.name), plan, HciObject::Plan);
+        self.make(writer, (LOCAL_NAMESPACE, &key.name), plan, HciObject::Plan);
     }
 
     fn lay_rancher(&mut self) {

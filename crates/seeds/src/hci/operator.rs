@@ -8,7 +8,7 @@ use std::sync::Arc;
 use afloat_core::action::{Action, Event as Told};
 use afloat_core::hci::view::{HciKind, RepoAnswer};
 use afloat_core::hci::{Tri, condition_of};
-use afloat_core::view::Key;
+use afloat_core::view::{Key, WorkloadKind};
 use afloat_core::{Changed, Subject, affected, decide};
 use afloat_scenes::SYSTEM;
 use jiff::SignedDuration;
@@ -249,7 +249,7 @@ impl World {
         let once: BTreeSet<&Changed> = changed.iter().collect();
         let mut upgrades = false;
         for change in once {
-            upgrades |= matches!(change, Changed::Hci(_));
+            upgrades |= matches!(change, Changed::Hci(_) | Changed::Surroundings);
             replica.queue.extend(affected(&eyes.view, change));
         }
         if upgrades {
@@ -407,7 +407,7 @@ impl World {
         self.plan_turns(index);
     }
 
-    /// The upgrades that wait for their repository, and whether it has answered.
+    /// The upgrades that wait for a repository that can answer, and whether it has.
     fn wanted(&self, index: usize) -> Vec<(Key, bool)> {
         let Some(eyes) = &self.replicas[index].eyes else {
             return Vec::new();
@@ -416,7 +416,10 @@ impl World {
         let waiting = upgrades.filter_map(|(key, upgrade)| {
             let running = condition_of(upgrade, "Completed") == Some(Tri::Unknown);
             let ready = condition_of(upgrade, "RepoReady").filter(|_| running)?;
-            Some((key.clone(), ready == Tri::True))
+            let repo = Key::new(SYSTEM, &format!("upgrade-repo-{}", key.name));
+            // While its pods start nobody can answer.
+            let deployment = eyes.view.workloads.get(&(WorkloadKind::Deployment, repo))?;
+            (deployment.ready > 0).then(|| (key.clone(), ready == Tri::True))
         });
         waiting.collect()
     }
@@ -426,7 +429,8 @@ impl World {
         let replica = &self.replicas[index];
         let Some(eyes) = &replica.eyes else { return };
         let unknown = wanted.iter().any(|(key, _)| !eyes.view.hci.repos.contains_key(key));
-        if unknown && replica.fetch_at.is_none_or(|at| at > self.now + SECOND) {
+        let idle = replica.fetch_at.is_none() && !wanted.is_empty();
+        if idle || (unknown && replica.fetch_at.is_some_and(|at| at > self.now + SECOND)) {
             self.fetch_later(index, 10);
         }
     }

@@ -10,7 +10,7 @@ use afloat_api::labels;
 use afloat_core::hci::view::{Backup, HciKind, HciObject, Migration, Run, Seen, Server, Upstream, Vm};
 use afloat_core::hci::{Tri, condition_of, config};
 use afloat_core::view::{Key, NodeName, Operator, Pod, PodBudget, PodPhase, PodShape, Requirement, Revision, Selector};
-use afloat_scenes::{Deed, End, Moment, NEW_RELEASE, SECOND_UPGRADE, SYSTEM};
+use afloat_scenes::{Deed, End, Moment, NEW_KUBERNETES, NEW_OS, NEW_RELEASE, SECOND_UPGRADE, SYSTEM};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::longhorn::millis;
@@ -23,18 +23,26 @@ const PERSON: Writer = Writer::Person;
 pub const SHOP: &str = "default";
 
 impl World {
-    /// The Upgrade that everything is about: the first that was asked for.
+    /// The Upgrade that everything is about: the one that was begun last, or else the first that was asked for.
     pub fn upgrade(&self) -> Option<&Arc<Seen<Upgrade>>> {
-        self.store.hci.upgrades.values().min_by_key(|upgrade| {
+        let born = |upgrade: &&Arc<Seen<Upgrade>>| {
             let time = upgrade.what.metadata.creation_timestamp.as_ref();
             (time.map(|time| time.0), upgrade.target.key.name.clone())
-        })
+        };
+        let is_latest = |upgrade: &&Arc<Seen<Upgrade>>| {
+            config::label(&upgrade.what, labels::HARVESTER_LATEST_UPGRADE) == Some("true")
+        };
+        let all = || self.store.hci.upgrades.values();
+        all()
+            .filter(is_latest)
+            .max_by_key(born)
+            .or_else(|| all().min_by_key(born))
     }
 
     /// Whether a moment has come, as far as can be seen.
     pub(super) fn has_come(&self, moment: Moment) -> bool {
         let Some(upgrade) = self.upgrade().map(|upgrade| &upgrade.what) else {
-            return false;
+            return moment == Moment::Gone;
         };
         match moment {
             Moment::Asked => true,
@@ -45,6 +53,7 @@ impl World {
             }
             Moment::Condition(kind, word) => condition_of(upgrade, kind).map(Tri::word) == Some(word),
             Moment::Over => config::label(upgrade, labels::HARVESTER_UPGRADE_CLEANUP) == Some("Succeeded"),
+            Moment::Gone => false,
         }
     }
 
@@ -98,6 +107,7 @@ impl World {
             Deed::Cordon(node) => self.person_changes(node, |node| node.unschedulable = true),
             Deed::ReportReady(node) => self.person_changes(node, |node| node.ready.ready = true),
             Deed::RemoveNode(node) => self.remove_node(node),
+            Deed::JoinUpgraded(node) => self.lay_node(PERSON, node, true, (NEW_OS, NEW_KUBERNETES)),
             Deed::MigrateVm(vm) => self.migrate_by_hand(vm),
             Deed::StopVm(vm) => {
                 if let Some(vm) = self.store.hci.vms.get(&Key::new(SHOP, vm)).cloned() {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use afloat_api::annotations::{KUBEVIRT_DRAIN_TAINT, PAUSE, UPGRADE_PENDING_TAINT};
 use afloat_api::harvester::Upgrade;
+use afloat_core::KubernetesVersion;
 use afloat_core::hci::action::{HciAction, TaskWrite};
 use afloat_core::hci::config::{self, ABORT};
 use afloat_core::hci::view::{HciKind, HciObject, Job};
@@ -41,6 +42,8 @@ pub struct Rules {
     /// Since which revision a node says that it is not done yet, and which have ever said so.
     pending_since: BTreeMap<NodeName, u64>,
     told: BTreeSet<NodeName>,
+    /// Since which revision there is a node.
+    born: BTreeMap<NodeName, u64>,
     /// Since which revision a volume has not all its replicas, and an engine not two that are whole.
     degraded_since: BTreeMap<Arc<str>, u64>,
     thin_since: BTreeMap<Arc<str>, u64>,
@@ -48,7 +51,8 @@ pub struct Rules {
     pub may_be_lost: BTreeSet<String>,
     /// Budgets of migrations that go on, or have ended, are judged where nothing else goes wrong.
     pub plain: bool,
-    recorded: BTreeSet<String>,
+    /// Who is on the list of an upgrade, by its name.
+    recorded: BTreeMap<Arc<str>, BTreeSet<String>>,
     /// Jobs that have ended well, as `kind/node`, of whichever upgrade.
     complete: BTreeSet<String>,
     asked_for: BTreeSet<Uid>,
@@ -123,6 +127,7 @@ impl Rules {
         let held = |node: &Node| node.hci.pause.is_some();
         let away = |node: &Node| !node.ready.ready;
         let after = change.after.as_deref();
+        keep(&mut self.born, &name, after.is_some(), change.revision);
         keep(&mut self.paused_since, &name, after.is_some_and(held), change.revision);
         keep(&mut self.away_since, &name, after.is_some_and(away), change.revision);
         let says = after.is_some_and(|node| node.taints.iter().any(is_pending));
@@ -153,12 +158,12 @@ impl Rules {
                 };
                 self.upgrade(store, before, &after.what);
             }
-            (HciKind::RestoreList, None) => self.recorded.clear(),
+            (HciKind::RestoreList, None) => drop(self.recorded.remove(&change.key.name)),
             (HciKind::RestoreList, Some(HciObject::RestoreList(list))) => {
                 let now: BTreeSet<String> = list.nodes.values().flatten().cloned().collect();
-                let missing = self.recorded.difference(&now).next().cloned();
+                let before = self.recorded.insert(Arc::clone(&change.key.name), now.clone());
+                let missing = before.unwrap_or_default().difference(&now).next().cloned();
                 self.judge(9, missing.is_none(), || format!("{missing:?} is taken off the record"));
-                self.recorded = now;
             }
             (HciKind::Vmi, Some(HciObject::Vmi(vmi))) => {
                 let key = &vmi.target.key;
@@ -202,7 +207,7 @@ impl Rules {
                 if after.run_before.is_some() && before.run_before.is_none() =>
             {
                 let key = after.target.key.to_string();
-                let known = self.recorded.contains(&key);
+                let known = self.recorded.values().any(|list| list.contains(&key));
                 self.judge(9, known, || format!("{key} is stopped without being on record"));
             }
             (HciObject::Plan(before), HciObject::Plan(after)) => {
@@ -215,6 +220,9 @@ impl Rules {
                 }
             }
             (HciObject::Cluster(before), HciObject::Cluster(after)) => {
+                if before.kubernetes_version != after.kubernetes_version {
+                    self.keeps_skew(store, &after.kubernetes_version);
+                }
                 let again = before.provision_generation != after.provision_generation;
                 if let Some(asked) = after.rolled_out_for.clone().filter(|_| again) {
                     // Resumed after everything was put back, it is asked again.
@@ -248,6 +256,21 @@ impl Rules {
             }
             _ => {}
         }
+    }
+
+    /// No node is asked to go back, or more than one minor version up.
+    fn keeps_skew(&mut self, store: &Store, version: &str) {
+        let Ok(wanted) = version.parse::<KubernetesVersion>() else {
+            return self.breaks(3, format!("Rancher is to bring {version:?}, which is no version"));
+        };
+        let nodes = store.base.nodes.values();
+        let mut kubelets = nodes.filter_map(|node| Some((&node.name, node.kubelet_version.as_ref()?)));
+        let wrong =
+            kubelets.find(|(_, kubelet)| **kubelet > wanted || kubelet.minors_to(&wanted).is_none_or(|up| up > 1));
+        let wrong = wrong.map(|(name, kubelet)| format!("{name} at {kubelet}"));
+        self.judge(3, wrong.is_none(), || {
+            format!("Rancher is to bring {wanted}, and there is {wrong:?}")
+        });
     }
 
     /// Rancher may drain a node when its Job has ended, and nobody is on it.
@@ -329,7 +352,8 @@ impl Rules {
         let seen = self.doing.as_ref().map(|doing| doing.nodes_seen).unwrap_or_default();
         let wrong = others.iter().find(|name| {
             let says = self.pending_since.get(**name).is_some_and(|since| *since <= seen);
-            let silent = others.len() > 1 && !self.told.contains(**name);
+            let known = self.born.get(**name).is_some_and(|since| *since <= seen);
+            let silent = others.len() > 1 && known && !self.told.contains(**name);
             if done(name) { says } else { silent }
         });
         let wrong = wrong.map(ToString::to_string);

@@ -1,7 +1,7 @@
 //! One run of one seed: a scenario is laid, an upgrade is asked for, faults happen, then it becomes calm, and what is left must come to the
 //! end that the scenario names, and fall silent.
 
-use afloat_scenes::{Deed, End, HciScenario};
+use afloat_scenes::{Act, Deed, End, HciScenario};
 
 use super::bugs::Bug;
 use super::operator::Replica;
@@ -97,7 +97,8 @@ fn prepare(options: &Options<Hci>) -> World {
     if !plain && matches!(script.end, End::Succeeded | End::Gone) {
         script.says.clear();
     }
-    let vanishes = script.end == End::Gone;
+    let deletes = |act: &Act| act.what.contains(&Deed::DeleteUpgrade);
+    let vanishes = script.end == End::Gone || script.people.iter().any(deletes);
     let stubborn = !script.trouble.failing_migrations.is_empty() || !script.trouble.endless_migrations.is_empty();
     let lost = script.trouble.post_copies.iter().filter(|(_, fails)| **fails);
     let may_be_lost = lost.map(|(vm, _)| vm.clone()).collect();

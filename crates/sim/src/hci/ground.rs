@@ -95,47 +95,18 @@ impl Laid<'_> {
     }
 
     async fn lay_node(&self, client: &kube::Client, name: &str) -> Result<(), Failure> {
-        let labels = json!({ "kubernetes.io/hostname": name, "harvesterhci.io/managed": "true" });
-        let body = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": name, "labels": labels } });
-        make(client, &at("v1", "nodes", false), "", body).await?;
-        let ready = if self.0.not_ready.contains(&name) {
-            "False"
-        } else {
-            "True"
-        };
-        let status = json!({ "status": {
-            "conditions": [{ "type": "Ready", "status": ready, "reason": "Kubelet" }],
-            "nodeInfo": node_info(OLD_OS, OLD_KUBERNETES),
-        } });
-        // A new node is tainted as not ready until somebody has seen that it is.
-        let untainted = json!({ "spec": { "taints": null } });
-        for (subresource, body) in [(Some("status"), status), (None, untainted)] {
-            let mut request = Request::create_raw(at("v1", "nodes", false), "", body);
-            request.verb = Verb::MergePatch;
-            name.clone_into(&mut request.name);
-            request.subresource = subresource;
+        make(client, &at("v1", "nodes", false), "", node(name)).await?;
+        for request in is_up(name, !self.0.not_ready.contains(&name), (OLD_OS, OLD_KUBERNETES)) {
             request.send(client).await?;
         }
-        let machine = format!("custom-{name}");
-        let body = json!({
-            "apiVersion": "cluster.x-k8s.io/v1beta1", "kind": "Machine", "metadata": { "name": machine },
-            "spec": {
-                "clusterName": "local", "bootstrap": { "dataSecretName": format!("{machine}-machine-bootstrap") },
-                "infrastructureRef": { "apiVersion": "rke.cattle.io/v1", "kind": "CustomMachine", "name": machine },
-            },
-            "status": { "phase": "Running", "nodeRef": { "name": name } },
-        });
-        make(client, &at("cluster.x-k8s.io/v1beta1", "machines", true), RANCHER, body).await?;
-        let secret = json!({
-            "apiVersion": "v1", "kind": "Secret",
-            "metadata": {
-                "name": format!("{machine}-machine-plan"), "labels": { "rke.cattle.io/machine-name": machine },
-                "annotations": { super::rancher::NODE: name },
-            },
-            "type": "rke.cattle.io/machine-plan",
-            "data": { "plan": "c2VjcmV0" },
-        });
-        make(client, &at("v1", "secrets", true), RANCHER, secret).await
+        make(
+            client,
+            &at("cluster.x-k8s.io/v1beta1", "machines", true),
+            RANCHER,
+            machine(name),
+        )
+        .await?;
+        make(client, &at("v1", "secrets", true), RANCHER, plan(name)).await
     }
 
     /// What is changed for the time of an upgrade, and has to be as it was afterwards.
@@ -221,6 +192,71 @@ impl Laid<'_> {
         )
         .await
     }
+}
+
+fn node(name: &str) -> Value {
+    let labels = json!({ "kubernetes.io/hostname": name, "harvesterhci.io/managed": "true" });
+    json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": name, "labels": labels } })
+}
+
+/// A node says with what it runs; a new one is tainted as not ready until somebody has seen that it is.
+fn is_up(name: &str, ready: bool, (system, kubernetes): (&str, &str)) -> [Request; 2] {
+    let ready = if ready { "True" } else { "False" };
+    let status = json!({ "status": {
+        "conditions": [{ "type": "Ready", "status": ready, "reason": "Kubelet" }],
+        "nodeInfo": node_info(system, kubernetes),
+    } });
+    let untainted = json!({ "spec": { "taints": null } });
+    [(Some("status"), status), (None, untainted)].map(|(subresource, body)| {
+        let mut request = Request::create_raw(at("v1", "nodes", false), "", body);
+        request.verb = Verb::MergePatch;
+        name.clone_into(&mut request.name);
+        request.subresource = subresource;
+        request
+    })
+}
+
+fn machine(node: &str) -> Value {
+    let machine = format!("custom-{node}");
+    json!({
+        "apiVersion": "cluster.x-k8s.io/v1beta1", "kind": "Machine", "metadata": { "name": machine },
+        "spec": {
+            "clusterName": "local", "bootstrap": { "dataSecretName": format!("{machine}-machine-bootstrap") },
+            "infrastructureRef": { "apiVersion": "rke.cattle.io/v1", "kind": "CustomMachine", "name": machine },
+        },
+        "status": { "phase": "Running", "nodeRef": { "name": node } },
+    })
+}
+
+fn plan(node: &str) -> Value {
+    let machine = format!("custom-{node}");
+    json!({
+        "apiVersion": "v1", "kind": "Secret",
+        "metadata": {
+            "name": format!("{machine}-machine-plan"), "labels": { "rke.cattle.io/machine-name": machine },
+            "annotations": { super::rancher::NODE: node },
+        },
+        "type": "rke.cattle.io/machine-plan",
+        "data": { "plan": "c2VjcmV0" },
+    })
+}
+
+/// A machine that joins later, with its operating system and its Kubernetes.
+pub(super) fn joining(name: &str, release: (&str, &str)) -> Vec<Request> {
+    let (body, kind) = (machine(name), Kind::Hci(HciKind::Machine));
+    let mut says = Request::create_raw(kind.resource(), RANCHER, json!({ "status": body["status"] }));
+    says.verb = Verb::MergePatch;
+    says.name = format!("custom-{name}");
+    says.subresource = Some("status");
+    let [status, untainted] = is_up(name, true, release);
+    vec![
+        Request::create(kind, RANCHER, body),
+        says,
+        Request::create(Kind::Hci(HciKind::Plan), RANCHER, plan(name)),
+        Request::create(Kind::Node, "", node(name)),
+        status,
+        untainted,
+    ]
 }
 
 /// What a node says about itself, whole: the API server takes no part of it.

@@ -2,14 +2,14 @@
 
 use std::collections::VecDeque;
 
-use afloat_api::annotations;
+use afloat_api::{annotations, labels};
 use afloat_core::hci::view::HciKind;
-use afloat_scenes::{Act, Deed, Moment, NEW_RELEASE, SECOND_UPGRADE, SYSTEM};
+use afloat_scenes::{Act, Deed, Moment, NEW_KUBERNETES, NEW_OS, NEW_RELEASE, SECOND_UPGRADE, SYSTEM};
 use jiff::Timestamp;
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
-use super::ground::RANCHER;
+use super::ground::{RANCHER, joining};
 use crate::actor::{Actor, Decision, Turn};
 use crate::clock::after;
 use crate::object::{Key, Kind, ObjectRef, label, name};
@@ -18,12 +18,15 @@ use crate::request::{Request, Verb};
 use crate::view::{Change, View};
 
 const UPGRADE: Kind = Kind::Hci(HciKind::Upgrade);
+const LATEST: &str = labels::HARVESTER_LATEST_UPGRADE;
 /// On Harvester's Deployment: `off` where its upgrade controller leaves upgrades alone.
 const UPSTREAM_OFF: &str = "afloat.dev/harvester-upgrades";
 
 /// Whether a moment has come, as far as can be seen.
 pub(super) fn has_come(moment: Moment, view: &View) -> bool {
-    let Some(upgrade) = upgrade_of(view) else { return false };
+    let Some(upgrade) = upgrade_of(view) else {
+        return moment == Moment::Gone;
+    };
     let status = &upgrade.data["status"];
     match moment {
         Moment::Asked => true,
@@ -34,16 +37,22 @@ pub(super) fn has_come(moment: Moment, view: &View) -> bool {
             conditions.any(|condition| condition["type"] == kind && condition["status"] == word)
         }
         Moment::Over => label(&upgrade.metadata, "harvesterhci.io/upgradeCleanup") == Some("Succeeded"),
+        Moment::Gone => false,
     }
 }
 
-/// The Upgrade that everything is about: the first that was asked for.
+/// The Upgrade that everything is about: the one that was begun last, or else the first that was asked for.
 pub(super) fn upgrade_of(view: &View) -> Option<&DynamicObject> {
-    let first = view.all_of(HciKind::Upgrade).min_by_key(|upgrade| {
+    let all = || view.all_of(HciKind::Upgrade).map(|upgrade| &**upgrade);
+    let born = |upgrade: &&DynamicObject| {
         let time = upgrade.metadata.creation_timestamp.as_ref();
-        (time.map(|time| time.0), name(&upgrade.metadata))
-    });
-    first.map(AsRef::as_ref)
+        (time.map(|time| time.0), upgrade.metadata.name.clone())
+    };
+    let is_latest = |upgrade: &&DynamicObject| label(&upgrade.metadata, LATEST) == Some("true");
+    all()
+        .filter(is_latest)
+        .max_by_key(born)
+        .or_else(|| all().min_by_key(born))
 }
 
 fn to(verb: Verb, kind: Kind, namespace: &str, name: &str, body: Option<Value>) -> Request {
@@ -114,6 +123,7 @@ pub(super) fn requests(deed: &Deed, view: &View) -> Vec<Request> {
                 to(Verb::Delete, Kind::Node, "", node, None),
             ];
         }
+        Deed::JoinUpgraded(node) => return joining(node, (NEW_OS, NEW_KUBERNETES)),
         Deed::MigrateVm(vm) => {
             let body = json!({ "metadata": { "name": format!("{vm}-by-hand") }, "spec": { "vmiName": vm } });
             Request::create(hci(HciKind::Migration), "default", body)

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use afloat_api::labels::HARVESTER_LATEST_UPGRADE;
 use afloat_apisim::gc::Collector;
 use afloat_apisim::hooks::WriteObserver;
 use afloat_apisim::{ApiServer, Clock as ServerClock, Options};
@@ -162,10 +163,24 @@ impl HciPlay {
         Ok(())
     }
 
-    /// The Upgrade as it is; null when it is gone.
+    /// The Upgrade as it is, or the one that was begun after it; null when it is gone.
     pub async fn upgrade(&self) -> Result<Value, PlayError> {
-        let upgrade = self.upgrades().get_opt(UPGRADE).await?;
-        let Some(upgrade) = upgrade else { return Ok(Value::Null) };
+        let mut all = self.upgrades().list(&ListParams::default()).await?.items;
+        let is_latest = |upgrade: &DynamicObject| {
+            let labels = upgrade.metadata.labels.as_ref();
+            labels.is_some_and(|labels| labels.get(HARVESTER_LATEST_UPGRADE).is_some_and(|word| word == "true"))
+        };
+        // Of those that were begun the last one, or else the first that was asked for.
+        all.retain(|upgrade| upgrade.metadata.name.as_deref() == Some(UPGRADE) || is_latest(upgrade));
+        all.sort_by_key(|upgrade| {
+            (
+                is_latest(upgrade),
+                upgrade.metadata.creation_timestamp.as_ref().map(|time| time.0),
+            )
+        });
+        let Some(upgrade) = all.pop() else {
+            return Ok(Value::Null);
+        };
         let mut value = upgrade.data;
         value["metadata"] = json!(upgrade.metadata);
         Ok(value)

@@ -55,7 +55,7 @@ struct Memory {
     thin: BTreeMap<String, Timestamp>,
     /// Budgets of migrations: the node that is left, and since when.
     guards: BTreeMap<String, (String, Timestamp)>,
-    recorded: BTreeSet<String>,
+    recorded: BTreeMap<String, BTreeSet<String>>,
     stops: BTreeMap<String, usize>,
     /// Nodes by Jobs before a drain that have ended well, as `kind/node`.
     complete: BTreeSet<String>,
@@ -154,16 +154,16 @@ impl Memory {
     }
 
     /// The list of who is stopped only ever grows.
-    fn recorded(&mut self, value: &Value) {
+    fn recorded(&mut self, list: &str, value: &Value) {
         let lists = value["data"].as_object().into_iter().flatten();
         let names = lists
             .filter_map(|(_, list)| list.as_str())
             .flat_map(|list| list.split(','));
         let now: BTreeSet<String> = names.map(str::to_owned).collect();
-        if let Some(lost) = self.recorded.difference(&now).next() {
+        let before = self.recorded.insert(list.to_owned(), now.clone()).unwrap_or_default();
+        if let Some(lost) = before.difference(&now).next() {
             self.broken.push(format!("rule 9: {lost} is taken off the record"));
         }
-        self.recorded = now;
     }
 
     /// Whoever is stopped by a task was on record before.
@@ -173,7 +173,7 @@ impl Memory {
             return;
         }
         *self.stops.entry(key.to_owned()).or_default() += 1;
-        if !self.recorded.contains(key) {
+        if !self.recorded.values().any(|list| list.contains(key)) {
             self.broken
                 .push(format!("rule 9: {key} was stopped without being on record"));
         }
@@ -378,8 +378,8 @@ impl WriteObserver for Watchman {
             ("", "nodes") => memory.node(name, value),
             ("harvesterhci.io", "upgrades") if gone => drop(memory.states.remove(name)),
             ("harvesterhci.io", "upgrades") => memory.upgrade(name, value),
-            ("", "configmaps") if name.ends_with("-restore-vm") && gone => memory.recorded.clear(),
-            ("", "configmaps") if name.ends_with("-restore-vm") => memory.recorded(value),
+            ("", "configmaps") if name.ends_with("-restore-vm") && gone => drop(memory.recorded.remove(name)),
+            ("", "configmaps") if name.ends_with("-restore-vm") => memory.recorded(name, value),
             ("kubevirt.io", "virtualmachines") => {
                 let key = format!("{}/{name}", change.object.namespace());
                 memory.machine(&key, before, value);
@@ -390,7 +390,7 @@ impl WriteObserver for Watchman {
                     && !gone
                     && value["status"]["migrationState"]["mode"] != "PostCopy" =>
             {
-                memory.broken.push(format!("rule 3: virtual machine {name} is lost"));
+                memory.broken.push(format!("rule 9: virtual machine {name} is lost"));
             }
             ("batch", "jobs") => memory.job(change.kind, value),
             ("", "secrets") => memory.plan(before, value),

@@ -194,8 +194,7 @@ fn release_of(view: &View, errand: &Errand) -> Result<Release, Look> {
 
 /// The virtual machines that were written down for a node before they are stopped, each `namespace/name`.
 fn recorded(view: &View, errand: &Errand) -> Option<Arc<Seen<RestoreList>>> {
-    let key = RestoreList::key(&errand.upgrade.name);
-    view.hci.restore_lists.get(&key).cloned()
+    view.hci.restore_list_of(&errand.upgrade).cloned()
 }
 
 #[cfg(test)]

@@ -55,6 +55,7 @@ fn record(world: &mut World, vms: &[&str]) {
     let names: BTreeSet<String> = vms.iter().map(|name| format!("shop/{name}")).collect();
     let list = RestoreList {
         nodes: [(NODE.to_owned(), names)].into(),
+        ..RestoreList::default()
     };
     let name = format!("{}-restore-vm", World::key().name);
     world.take("harvester-system", &name, list, HciObject::RestoreList);
@@ -113,6 +114,7 @@ fn h27_the_list_of_an_upgrade_with_a_long_name_is_found() {
         runs(&mut world, "gpu", Run::Switch(true));
         let list = RestoreList {
             nodes: [(NODE.to_owned(), ["shop/gpu".to_owned()].into())].into(),
+            ..RestoreList::default()
         };
         let name = format!("{}-restore-vm", upgrade.name);
         world.take("harvester-system", &name, list, HciObject::RestoreList);
@@ -470,6 +472,7 @@ fn h22_whoever_is_off_for_another_node_by_now_is_that_nodes_to_start() {
     let names: BTreeSet<String> = ["shop/gpu".to_owned()].into();
     let list = RestoreList {
         nodes: [(NODE.to_owned(), names.clone()), ("node-2".to_owned(), names)].into(),
+        ..RestoreList::default()
     };
     let name = format!("{}-restore-vm", World::key().name);
     world.take("harvester-system", &name, list, HciObject::RestoreList);

@@ -126,9 +126,16 @@ impl World {
                 changed.update_methods_before = None;
                 self.take(LOCAL_NAMESPACE, &chart.key.name, changed, HciObject::Chart);
             }
-            HciAction::RecordVms { key, node, vms, .. } => {
+            HciAction::RecordVms {
+                key,
+                upgrade,
+                node,
+                vms,
+                ..
+            } => {
                 let there = self.view.hci.restore_lists.get(key).map(|list| list.what.clone());
                 let mut list = there.unwrap_or_default();
+                list.upgrade_uid = Some(upgrade.uid.clone());
                 list.nodes.insert(node.to_string(), vms.clone());
                 self.take(&key.namespace, &key.name, list, HciObject::RestoreList);
             }

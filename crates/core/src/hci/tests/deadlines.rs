@@ -222,8 +222,11 @@ fn the_report_tells_how_long_each_node_took_what_it_waited_and_who_was_moved() {
         created_at: Some(world.now),
         ..crate::hci::view::Migration::default()
     };
-    for name in ["first", "second"] {
-        world.take("shop", name, moved.clone(), HciObject::Migration);
+    for (name, source, minutes) in [("second", "node-3", 1), ("first", "node-2", 0)] {
+        let mut moved = moved.clone();
+        moved.source = Some(source.into());
+        moved.created_at = Some(world.now + jiff::SignedDuration::from_mins(minutes));
+        world.take("shop", name, moved, HciObject::Migration);
     }
     world.finish("node-2");
     world.take_through("node-3");
@@ -232,7 +235,7 @@ fn the_report_tells_how_long_each_node_took_what_it_waited_and_who_was_moved() {
     for word in [
         "each took: node-2 10m00s",
         "waited for volumes or nodes before their turn: node-2 25m00s",
-        "1 virtual machine was moved (2 moves)",
+        "1 virtual machine was moved (2 moves, 1 the least)",
     ] {
         assert!(report.contains(word), "{word}: {report}");
     }
@@ -308,5 +311,20 @@ fn a_node_that_is_emptied_says_since_when_and_until_when_it_waits_and_for_which_
     let told = world.told("node-1");
     for words in ["pvc-7", "since ", "until "] {
         assert!(told.contains(words), "{words}: {told}");
+    }
+}
+
+#[test]
+fn whoever_is_on_the_node_that_goes_first_finds_none_that_is_done_and_moves_twice() {
+    use crate::hci::report::least_moves;
+    for (on_nodes, least) in [
+        (&[4][..], 0),
+        (&[4, 4][..], 12),
+        (&[9, 9, 9][..], 36),
+        (&[1, 9, 5][..], 16),
+        (&[0, 9][..], 9),
+        (&[][..], 0),
+    ] {
+        assert_eq!(least_moves(on_nodes), least, "{on_nodes:?}");
     }
 }

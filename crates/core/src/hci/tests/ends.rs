@@ -460,3 +460,141 @@ fn h9_settings_are_written_also_where_an_old_view_shows_them_as_they_were() {
         assert_eq!(seen(&world), (ends_with.to_owned(), true));
     }
 }
+
+/// What a person has changed between an end and its resuming is what counts at the next end; so it does where whoever resumed had not seen it yet.
+#[test]
+fn rule_7_a_setting_that_was_changed_before_an_upgrade_was_resumed_is_put_back_as_it_was_then() {
+    let name = "replica-replenishment-wait-interval";
+    let set = |world: &mut World, wait: &str| {
+        world.take("longhorn-system", name, Arc::from(wait), HciObject::LonghornSetting);
+    };
+    let seen = |world: &World| {
+        let settings = world.view.hci.longhorn_settings.values();
+        settings.map(|setting| setting.what.to_string()).collect::<String>()
+    };
+    for refused in [false, true] {
+        let mut world = in_state("Pre-draining");
+        world.annotate("afloat.dev/abort", "true");
+        world.settle();
+        assert_eq!(seen(&world), "600");
+        if !refused {
+            set(&mut world, "300");
+        }
+        world.annotate("afloat.dev/wish", "resume");
+        if refused {
+            // The Upgrade is written as decided on an old view, and the setting is not.
+            while !world
+                .decide()
+                .actions
+                .iter()
+                .any(|action| action.name() == "set-longhorn")
+            {
+                world.one_decision(|_| true);
+            }
+            world.one_decision(|name| name != "set-longhorn");
+            set(&mut world, "300");
+        }
+        world.settle();
+        assert_eq!(seen(&world), "1800");
+        world.annotate("afloat.dev/abort", "true");
+        world.settle();
+        assert_eq!(seen(&world), "300", "refused: {refused}");
+    }
+}
+
+/// The task of a Job that is deleted writes once more what it had decided on before.
+#[test]
+fn rule_7_a_drain_taint_that_comes_late_goes_too_unless_it_is_somebody_elses() {
+    let over = || {
+        let mut world = in_state("Pre-draining");
+        world.annotate("afloat.dev/abort", "true");
+        world.settle();
+        assert!(crate::hci::over(&world.upgrade()));
+        world
+    };
+    let mut world = over();
+    world.taint("node-1");
+    let woken = crate::affected(&world.view, &crate::Changed::Node("node-1".into()));
+    assert!(!woken.is_empty());
+    world.settle();
+    world.assert_nothing_left();
+    let stays = |mut world: World, node: &str| {
+        world.taint(node);
+        world.settle();
+        assert_eq!(world.node(node).taints.len(), 1);
+    };
+    stays(over(), "node-2");
+    let mut later = over();
+    later.pass(11);
+    stays(later, "node-1");
+    let mut maintained = over();
+    maintained.change_node("node-1", |node| node.hci.maintenance = Some(Arc::from("running")));
+    stays(maintained, "node-1");
+    let mut followed = over();
+    followed.change_upgrade(|upgrade| {
+        upgrade
+            .metadata
+            .labels
+            .as_mut()
+            .unwrap()
+            .remove(afloat_api::labels::HARVESTER_LATEST_UPGRADE);
+    });
+    stays(followed, "node-1");
+}
+
+#[test]
+fn a_repository_that_is_lost_while_a_node_is_finished_for_an_upgrade_that_is_ended_is_made_again() {
+    for deleted in [false, true] {
+        let mut world = in_state("Pre-drained");
+        world.view.workloads.clear();
+        if deleted {
+            world.delete();
+        } else {
+            world.annotate("afloat.dev/abort", "true");
+        }
+        world.settle();
+        assert_eq!(world.view.workloads.len(), 1, "deleted: {deleted}");
+        finish(&mut world);
+        world.assert_nothing_left();
+    }
+}
+
+/// Harvester's images have finalizers of its own: one that was deleted with its upgrade may still be there when another of that name begins.
+#[test]
+fn rule_10_an_image_that_is_being_deleted_is_not_taken_for_that_of_a_new_upgrade_of_the_same_name() {
+    let mut world = World::new(3);
+    let key = World::key();
+    let dying = crate::hci::view::Image {
+        upgrade: Some(key.name.clone()),
+        imported: true,
+        ..crate::hci::view::Image::default()
+    };
+    world.take(&key.namespace, &key.name, dying, HciObject::Image);
+    let mut image = (*world.view.hci.images[&key]).clone();
+    image.deleting = true;
+    world.view.hci.take(HciObject::Image(Arc::new(image)));
+    world.start();
+    world.settle();
+    let (status, told) = world.condition("ImageReady");
+    assert_eq!(status, "Unknown");
+    assert!(told.contains("another one of that name is being deleted"), "{told}");
+    world.view.hci.images.clear();
+    world.settle();
+    assert_eq!(world.condition("ImageReady").0, "True");
+}
+
+#[test]
+fn rule_9_whoever_was_stopped_for_an_earlier_upgrade_of_the_same_name_is_not_on_record_for_this_one() {
+    let mut world = in_state("Pre-draining");
+    let key = crate::hci::view::RestoreList::key(&World::key().name);
+    let theirs = crate::hci::view::RestoreList {
+        upgrade_uid: Some(crate::testing::uid("an-earlier-one")),
+        nodes: [("node-1".to_owned(), ["shop/db".to_owned()].into())].into(),
+    };
+    world.take(&key.namespace, &key.name, theirs, HciObject::RestoreList);
+    assert!(world.view.hci.restore_list_of(&World::key()).is_none());
+    world.add_vm("db", "node-1", |vmi| vmi.host_devices = true);
+    world.settle();
+    let recorded = world.done.iter().any(|action| action.name() == "record-vms");
+    assert!(recorded, "it is on record, for another one");
+}

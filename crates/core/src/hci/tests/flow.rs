@@ -7,6 +7,7 @@ use afloat_api::labels;
 use super::world::{NAME, NEW_OS, NEW_RKE2, RELEASE, World};
 use crate::hci::action::{HciAction, JobKind};
 use crate::hci::view::{Attachment, Engine, HciKind, HciObject, LocalCluster, Ticket, Upstream, Volume};
+use crate::hci::{Request, admit};
 use crate::view::{Key, NodeName};
 
 fn count(world: &World, wanted: impl Fn(&HciAction) -> bool) -> usize {
@@ -175,6 +176,18 @@ fn h48_a_node_that_boots_the_old_system_again_fails_with_what_was_seen() {
         cluster.rolled_out_for.is_some(),
         "the questions stay, or Rancher would go on by itself"
     );
+}
+
+#[test]
+fn h47_a_node_that_restarts_is_marked_also_where_whoever_had_said_so_ended_before_it_was() {
+    let mut world = World::new(3);
+    world.start();
+    world.reach_nodes();
+    world.rancher_asks("node-1");
+    world.restart("node-1");
+    world.change_node("node-1", |node| node.hci.pending_os_image = None);
+    world.settle();
+    assert_eq!(world.node("node-1").hci.pending_os_image.as_deref(), Some(NEW_OS));
 }
 
 #[test]
@@ -564,6 +577,50 @@ fn a_node_that_is_gone_holds_nobody_up() {
     world.take_through("node-2");
     world.clean_up();
     assert_eq!(world.condition("Completed").0, "True");
+}
+
+/// Upstream #11011: a Node is deleted, and its kubelet registers it again.
+#[test]
+fn a_node_that_is_gone_amid_its_turn_and_comes_back_is_finished() {
+    let mut world = World::new(3);
+    world.start();
+    world.reach_nodes();
+    world.take_through("node-1");
+    world.rancher_asks("node-2");
+    world.complete(JobKind::PreDrain, Some("node-2"));
+    assert_eq!(world.state("node-2"), "Pre-drained");
+    let node = world.node("node-2");
+    world.view.nodes.remove("node-2");
+    world.settle();
+    assert_eq!(world.state("node-2"), "");
+    let asked = Request::CreateNode("node-2");
+    assert!(admit(&world.view, &asked).allowed());
+    assert!(
+        !admit(&world.view, &Request::CreateNode("node-9")).allowed(),
+        "a new one"
+    );
+    world.view.nodes.insert(node.name.clone(), Arc::new(node));
+    world.change_node("node-2", |node| node.uid = crate::testing::uid("node-2-again"));
+    world.settle();
+    assert_eq!(world.state("node-2"), "Pre-drained");
+    world.rancher_upgrades("node-2");
+    assert_eq!(world.state("node-2"), "Post-draining");
+    world.complete(JobKind::PostDrain, Some("node-2"));
+    world.boots("node-2", NEW_OS);
+    world.rancher_ends("node-2");
+    // One that was done is not drained once more, and holds nobody up.
+    let node = world.node("node-1");
+    world.view.nodes.remove("node-1");
+    world.settle();
+    world.view.nodes.insert(node.name.clone(), Arc::new(node));
+    world.settle();
+    assert_eq!(world.state("node-1"), "Images preloaded");
+    world.take_through("node-3");
+    world.pass(6);
+    world.settle();
+    world.clean_up();
+    assert_eq!(world.condition("Completed").0, "True");
+    world.assert_nothing_left();
 }
 
 #[test]

@@ -211,14 +211,15 @@ const WRONG_ANNOTATIONS: &[(&str, &str, &str)] = &[
 #[test]
 fn wrong_specs_and_annotations_of_an_upgrade_are_refused() {
     let world = World::new(3);
-    let specs: [(&str, &str, &str); 7] = [
+    let specs: [(&str, &str, &str); 8] = [
         ("", "", "neither a version nor an image"),
         ("v9.9.9", "", "no such Version"),
         ("", "iso", "namespace/name"),
         ("", "/iso", "namespace/name"),
         ("", "a/", "namespace/name"),
         ("", "a/b/c", "namespace/name"),
-        ("", "a/b", "no such VirtualMachineImage"),
+        ("", "harvester-system/b", "no such VirtualMachineImage"),
+        ("", "a/b", "upload the image into the namespace harvester-system"),
     ];
     for (version, image, said) in specs {
         let mut wrong = upgrade(&[]);

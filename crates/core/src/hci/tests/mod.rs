@@ -9,6 +9,7 @@ mod front_door;
 mod pauses;
 mod pending;
 mod preflight;
+mod second;
 mod stopped;
 mod vms;
 pub mod world;

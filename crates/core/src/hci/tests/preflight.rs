@@ -217,6 +217,92 @@ fn a_release_that_is_too_new_is_refused_before_a_node_is_touched() {
 }
 
 #[test]
+fn rule_3_no_node_is_taken_down_or_two_minor_versions_up_whoever_skips_the_comparison_of_releases() {
+    let ends = |kubernetes: &str, kubelets: [&str; 3]| {
+        let mut world = World::new(3);
+        for (number, kubelet) in (1..).zip(kubelets) {
+            let name = super::world::name(number);
+            world.change_node(&name, |node| node.kubelet_version = kubelet.parse().ok());
+        }
+        world.start_with(&[
+            ("harvesterhci.io/skip-version-check", "true"),
+            ("afloat.dev/repo-url", "http://mirror.example"),
+        ]);
+        let release = super::world::RELEASE.replace("v1.34.1+rke2r1", kubernetes);
+        world.answer(Ok(&release));
+        world.settle();
+        world.condition("Completed")
+    };
+    let same = |version: &'static str| [version; 3];
+    for (kubernetes, kubelets) in [
+        ("v1.34.1+rke2r1", same("v1.33.5+rke2r1")),
+        ("v1.34.1+rke2r1", ["v1.34.1+rke2r1", "v1.33.5+rke2r1", "v1.33.5+rke2r1"]),
+        ("v1.34.1-rc2+rke2r1", same("v1.34.1+rke2r1")),
+        ("v1.33.5+rke2r9", same("v1.33.5+rke2r10")),
+    ] {
+        let (status, told) = ends(kubernetes, kubelets);
+        assert_eq!(status, "Unknown", "{kubernetes} {kubelets:?}: {told}");
+    }
+    for (kubernetes, kubelets, said) in [
+        (
+            "v1.35.0+rke2r1",
+            same("v1.33.5+rke2r1"),
+            "upgrade to a release with v1.34 first",
+        ),
+        (
+            "v1.35.0+rke2r1",
+            ["v1.34.1+rke2r1", "v1.33.5+rke2r1", "v1.34.1+rke2r1"],
+            "too far from node node-2, which has v1.33.5+rke2r1",
+        ),
+        ("v1.33.4+rke2r1", same("v1.33.5+rke2r1"), "would be a downgrade"),
+        ("v1.32.9+rke2r1", same("v1.33.5+rke2r1"), "would be a downgrade"),
+    ] {
+        let (status, told) = ends(kubernetes, kubelets);
+        assert_eq!(status, "False", "{kubernetes} {kubelets:?}");
+        assert!(told.contains(said), "{told}");
+    }
+}
+
+/// The same from the action alone, before it leaves the core.
+#[test]
+fn rule_3_a_write_that_takes_rancher_too_far_or_back_stops_the_upgrade() {
+    use crate::hci::action::{ClusterChange, HciAction};
+    let mut world = World::new(3);
+    world.change_node("node-1", |node| {
+        node.kubelet_version = super::world::NEW_RKE2.parse().ok()
+    });
+    let broken = |world: &World, version: &str, asks: bool| {
+        let cluster = world.view.hci.local_cluster().unwrap();
+        let change = ClusterChange {
+            kubernetes_version: Arc::from(version),
+            provision_generation: 8,
+            strategy: serde_json::Value::Null,
+            strategy_was: serde_json::Value::Null,
+            rolled_out_for: asks.then(|| crate::testing::uid("up")),
+            before: None,
+        };
+        let cluster = cluster.target.clone();
+        crate::hci::rules::check(&world.view, &HciAction::PatchCluster { cluster, change })
+            .err()
+            .map(|violation| violation.rule)
+    };
+    assert_eq!(broken(&world, "v1.34.1+rke2r1", true), None);
+    assert_eq!(broken(&world, "v1.35.0+rke2r1", true), Some(3), "node-2 is two behind");
+    assert_eq!(broken(&world, "v1.33.5+rke2r1", true), Some(3), "node-1 is ahead");
+    assert_eq!(broken(&world, "v1.33.5+rke2r1", false), None, "it was there before");
+    let cluster = world.view.hci.local_cluster().unwrap().clone();
+    let mut asked = cluster.what.clone();
+    asked.kubernetes_version = Arc::from(super::world::NEW_RKE2);
+    let key = cluster.target.key.clone();
+    world.take(&key.namespace, &key.name, asked, HciObject::Cluster);
+    assert_eq!(
+        broken(&world, "v1.33.5+rke2r1", false),
+        Some(3),
+        "node-1 was brought there"
+    );
+}
+
+#[test]
 fn h20_nobody_goes_anywhere_from_a_release_that_is_not_known() {
     for (value, said) in [
         ("", "setting/server-version: is not set: nobody can tell"),

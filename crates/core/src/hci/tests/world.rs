@@ -281,6 +281,16 @@ impl World {
         panic!("no rest: {:?}", self.decide().actions);
     }
 
+    /// Carries out what one decision asks for, where its name is let through.
+    pub fn one_decision(&mut self, lets: impl Fn(&str) -> bool) {
+        for action in self.decide().actions {
+            let through = lets(action.name());
+            if let (Action::Hci(action), true) = (action, through) {
+                self.carry_out(&action);
+            }
+        }
+    }
+
     /// Whether it only makes sure that something is as it was seen. Where a crash comes after every write, one that changes nothing is none:
     /// an API server makes no new revision of it either.
     fn is_a_look(&self, action: &HciAction) -> bool {
@@ -347,7 +357,7 @@ impl World {
         self.settle();
     }
 
-    fn change_plan(&mut self, node: &str, change: impl FnOnce(&mut MachinePlan)) {
+    pub fn change_plan(&mut self, node: &str, change: impl FnOnce(&mut MachinePlan)) {
         let secret = format!("custom-{node}-machine-plan");
         let mut plan = self.plan(node);
         change(&mut plan);
@@ -362,8 +372,13 @@ impl World {
     /// Rancher chooses a node: cordons it and asks.
     pub fn rancher_asks(&mut self, node: &str) {
         self.change_node(node, |node| node.unschedulable = true);
-        self.change_plan(node, |plan| plan.pre_drain = Some("drain-1".to_owned()));
+        self.ask_about(node);
         self.settle();
+    }
+
+    /// Rancher asks whether it may drain a node.
+    pub fn ask_about(&mut self, node: &str) {
+        self.change_plan(node, |plan| plan.pre_drain = Some("drain-1".to_owned()));
     }
 
     /// Rancher has drained it and upgraded RKE2.

@@ -195,6 +195,8 @@ impl Cancelled {
 /// Virtual machines that were stopped, by node, each `namespace/name`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RestoreList {
+    /// Uid of the upgrade it was made for.
+    pub upgrade_uid: Option<Uid>,
     pub nodes: BTreeMap<String, BTreeSet<String>>,
 }
 
