@@ -25,6 +25,9 @@ pub fn go(turn: &mut Turn<'_>) {
         Some(Tri::False) => return cleanup::failed(turn),
         Some(Tri::Unknown) => {}
     }
+    if config::label(&turn.before, labels::HARVESTER_LATEST_UPGRADE) == Some("true") {
+        alone_latest(turn);
+    }
     if pause::carry_over(turn) {
         return;
     }
@@ -85,15 +88,22 @@ fn begin(turn: &mut Turn<'_>) {
     }
     let previous = turn.view.hci.setting(afloat_api::harvester::SERVER_VERSION).to_owned();
     turn.status_mut().previous_version = previous;
-    for (key, other) in &turn.view.hci.upgrades {
+    alone_latest(turn);
+    turn.tell(false, Reason::InProgress, "the upgrade has begun");
+}
+
+/// Takes the label of the latest Upgrade from all others, before this one has it: whoever ends between the two writes finds this one not begun, and
+/// begins again. One under way looks once more: the others may have been seen only since.
+fn alone_latest(turn: &mut Turn<'_>) {
+    let view = turn.view;
+    for (key, other) in &view.hci.upgrades {
         let latest = config::label(&other.what, labels::HARVESTER_LATEST_UPGRADE);
         if *key != turn.key && latest == Some("true") {
-            turn.then(HciAction::NotLatest {
+            turn.first(HciAction::NotLatest {
                 target: other.target.clone(),
             });
         }
     }
-    turn.tell(false, Reason::InProgress, "the upgrade has begun");
 }
 
 fn advance(turn: &mut Turn<'_>) {

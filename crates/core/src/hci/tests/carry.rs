@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use afloat_api::foreign::rancher::{LOCAL_CLUSTER, LOCAL_NAMESPACE};
+use afloat_api::labels;
 
 use super::world::{NAME, RELEASE, World};
 use crate::hci::action::{ClusterChange, HciAction, Hook, NodeMark};
@@ -22,7 +23,13 @@ impl World {
                 );
                 self.put_upgrade((**after).clone());
             }
-            HciAction::Confirm { .. } | HciAction::NotLatest { .. } => {}
+            HciAction::Confirm { .. } => {}
+            HciAction::NotLatest { target } => {
+                let mut older = self.view.hci.upgrades[&target.key].what.clone();
+                let labels = older.metadata.labels.get_or_insert_default();
+                labels.remove(labels::HARVESTER_LATEST_UPGRADE);
+                self.take(&target.key.namespace, &target.key.name, older, HciObject::Upgrade);
+            }
             HciAction::MarkNode { node, mark, value } => {
                 let value = value.clone();
                 let as_of = self.view.nodes_as_of;

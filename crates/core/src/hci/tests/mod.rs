@@ -6,6 +6,7 @@ mod deadlines;
 mod ends;
 mod flow;
 mod front_door;
+mod latest;
 mod pauses;
 mod pending;
 mod preflight;
