@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use afloat_api::harvester::{Upgrade, UpgradeComponent};
+use afloat_api::harvester::{HarvesterCondition, Upgrade, UpgradeComponent};
 use serde_json::Value;
 
 use super::view::{Cancelled, Run};
@@ -53,6 +53,15 @@ pub enum HciAction {
     CreateLog {
         key: Key,
         upgrade: Target,
+    },
+    /// Tells Harvester's controller of logs that it is enough.
+    StopLog {
+        log: Target,
+        /// All conditions of it with that one, as they are to be.
+        conditions: Vec<HarvesterCondition>,
+    },
+    DeleteLog {
+        log: Target,
     },
     /// The ISO as an image, downloaded by Harvester.
     CreateImage {
@@ -291,6 +300,8 @@ impl HciAction {
             Self::CreateJob(_) => "create-job",
             Self::DeleteJob { .. } => "delete-job",
             Self::CreateLog { .. } => "create-log",
+            Self::StopLog { .. } => "stop-log",
+            Self::DeleteLog { .. } => "delete-log",
             Self::CreateImage { .. } => "create-image",
             Self::LabelImage { .. } => "label-image",
             Self::DeleteImage { .. } => "delete-image",

@@ -13,7 +13,7 @@ use super::config::{self, ABORT};
 use super::rollout::{self, Ended};
 use super::turn::{PREFLIGHT_PASSED, Tri, Turn, condition_of, minutes_after, moment};
 use super::view::{Job, Seen};
-use super::{image, nodes, pending, report, task, waits};
+use super::{image, logs, nodes, pending, report, task, waits};
 use crate::view::{Key, Node, NodeName, Taint, Target, Uid, View, WorkloadKind};
 
 /// Charts that fleet has to leave alone while the manifests are applied.
@@ -340,6 +340,8 @@ fn tell_who_stays_off(turn: &mut Turn<'_>) -> Option<String> {
 fn late(turn: &mut Turn<'_>) {
     call_off(turn);
     unserve(turn);
+    logs::end(turn);
+    logs::forget_dismissed(turn);
     let (view, upgrade) = (turn.view, Arc::clone(&turn.before));
     for action in pending::left(view, &upgrade).filter_map(|node| untainted(node, false)) {
         turn.first(action);
@@ -481,6 +483,7 @@ fn tidy(turn: &mut Turn<'_>) -> bool {
         turn.first(HciAction::RestoreUpdateMethods { chart, methods });
     }
     unserve(turn);
+    logs::end(turn);
     turn.idle() && !starting && all_seen
 }
 
@@ -505,10 +508,10 @@ fn call_off(turn: &mut Turn<'_>) {
     }
 }
 
-/// Whether something is left of an upgrade that is over: what it had served its release with, a Job, or its taint on a node.
+/// Whether something is left of an upgrade that is over: what it had served its release with, a Job, its taint on a node, or logs that are collected.
 pub fn lingers(view: &View, upgrade: &Upgrade) -> bool {
     let tainted = pending::left(view, upgrade).next().is_some();
-    tainted || serves(view, upgrade) || going_on(view, upgrade).next().is_some()
+    tainted || logs::linger(view, upgrade) || serves(view, upgrade) || going_on(view, upgrade).next().is_some()
 }
 
 fn serves(view: &View, upgrade: &Upgrade) -> bool {
@@ -582,6 +585,9 @@ fn again(turn: &mut Turn<'_>) {
     }
     for kind in [Is::ImageReady, Is::RepoReady] {
         turn.unset(kind);
+    }
+    if turn.condition(Is::LogReady) == Some(Tri::Unknown) {
+        turn.unset(Is::LogReady);
     }
     for kind in [Is::NodesPrepared, Is::SystemServicesUpgraded, Is::NodesUpgraded] {
         if turn.condition(kind) != Some(Tri::True) {

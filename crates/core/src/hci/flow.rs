@@ -6,9 +6,9 @@ use afloat_api::{Reason, annotations, labels};
 
 use super::action::HciAction;
 use super::config::{self, ABORT, CONFIG_AS_STARTED, SKIPPED, Skips};
-use super::turn::{PREFLIGHT_PASSED, Tri, Turn, minutes_after};
-use super::{cleanup, image, nodes, pause, preflight, release, task, upstream_at_work};
-use crate::view::{Key, NodeName};
+use super::turn::{PREFLIGHT_PASSED, Tri, Turn};
+use super::{cleanup, image, logs, nodes, pause, preflight, release, task, upstream_at_work};
+use crate::view::NodeName;
 
 /// What is done about an Upgrade now.
 pub fn go(turn: &mut Turn<'_>) {
@@ -107,7 +107,7 @@ fn alone_latest(turn: &mut Turn<'_>) {
 }
 
 fn advance(turn: &mut Turn<'_>) {
-    if !logs(turn) || !image::ready(turn) || !image::repo_ready(turn) || !prepared(turn) || !services(turn) {
+    if !logs::ready(turn) || !image::ready(turn) || !image::repo_ready(turn) || !prepared(turn) || !services(turn) {
         return;
     }
     nodes::go(turn);
@@ -116,45 +116,6 @@ fn advance(turn: &mut Turn<'_>) {
 /// Nothing new begins while a person holds the whole.
 pub fn held(turn: &Turn<'_>) -> bool {
     turn.annotation(annotations::PAUSE).is_some()
-}
-
-/// Logs are collected as well as can be; an upgrade never fails for want of them, as upstream's does.
-fn logs(turn: &mut Turn<'_>) -> bool {
-    match turn.condition(Is::LogReady) {
-        Some(Tri::True | Tri::False) => return true,
-        None if !turn.after.spec.log_enabled => {
-            turn.set(Is::LogReady, Tri::False, "Disabled", "spec.logEnabled is false");
-            turn.state_label(UpgradeState::LoggingInfraPrepared);
-            return true;
-        }
-        _ => {}
-    }
-    let name = format!("{}-upgradelog", turn.name());
-    let key = Key::new(afloat_api::harvester::NAMESPACE, &name);
-    if turn.view.hci.logs.get(&key).is_some_and(|log| log.started) {
-        turn.set(Is::LogReady, Tri::True, "", "");
-        turn.state_label(UpgradeState::LoggingInfraPrepared);
-        return true;
-    }
-    if turn.condition(Is::LogReady).is_none() {
-        turn.set(Is::LogReady, Tri::Unknown, "", "");
-        turn.status_mut().upgrade_log = name;
-        let upgrade = turn.target.clone();
-        turn.then(HciAction::CreateLog { key, upgrade });
-        return false;
-    }
-    let minutes = config::config(turn.view, &turn.after).map_or(5, |config| config.log_ready_minutes);
-    let since = turn.since(Is::LogReady).unwrap_or(turn.now);
-    let until = minutes_after(since, minutes.into());
-    if turn.now < until {
-        turn.look_at(until);
-        return false;
-    }
-    let message = format!("upgradelog/{name} did not start within {minutes} minutes: the upgrade goes on without logs");
-    turn.set(Is::LogReady, Tri::False, "Timeout", &message);
-    turn.state_label(UpgradeState::LoggingInfraPrepared);
-    turn.tell(true, Reason::DeadlineExceeded, &message);
-    true
 }
 
 /// Images are brought to the nodes before the first of them is disrupted.

@@ -14,6 +14,7 @@ mod deadlines;
 mod explain;
 mod flow;
 mod image;
+mod logs;
 mod nodes;
 pub mod pause;
 mod pending;

@@ -234,11 +234,14 @@ impl World {
             let key = hci.keys(kind).into_iter().find(|key| *key.namespace == *SYSTEM)?;
             Some(format!("{} {key}", kind.word()))
         });
+        let mut logs = hci.logs.values();
+        let collected = logs.find(|log| !log.stopped());
         let repo = self.store.base.workloads.values().next();
         let mut jobs = hci.jobs.values();
         let going_on = jobs.find(|job| !job.complete && job.failed.is_none());
         objects
             .or_else(|| going_on.map(|job| format!("job {}, which goes on", job.target.key)))
+            .or_else(|| collected.map(|log| format!("upgradelog {}, which is not stopped", log.target.key)))
             .or_else(|| repo.map(|repo| format!("deployment {}", repo.key)))
             .or_else(|| self.charts_are_wrong())
             .or_else(|| {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use afloat_core::hci::view::HciKind;
-use afloat_sim::hci::{End, HciScenario, SYSTEM, VmShape, run_of};
+use afloat_sim::hci::{End, HciScenario, LOG_STATE, SYSTEM, VmShape, run_of};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
 use kube::api::DynamicObject;
@@ -267,6 +267,12 @@ async fn left(play: &HciPlay) -> Result<Vec<String>, PlayError> {
     {
         if repo.name_any().starts_with("upgrade-repo-") {
             left.push(format!("deployment {}", repo.name_any()));
+        }
+    }
+    // Whoever collects has taken down what it had set up for it.
+    for log in play.all(HciKind::UpgradeLog).await? {
+        if log.annotations().get(LOG_STATE).is_none_or(|state| state != "Stopped") {
+            left.push(format!("upgradelog {}, which goes on", log.name_any()));
         }
     }
     for chart in play.all(HciKind::Chart).await? {

@@ -7,7 +7,7 @@ use afloat_api::labels;
 
 use super::world::{NAME, RELEASE, World};
 use crate::hci::action::{ClusterChange, HciAction, Hook, NodeMark};
-use crate::hci::view::{HciObject, Image, Job, Log};
+use crate::hci::view::{HciObject, Image, Job};
 use crate::testing::uid;
 use crate::view::{Key, Revision, Workload, WorkloadKind};
 
@@ -59,12 +59,14 @@ impl World {
             HciAction::DeleteJob { job } => {
                 self.view.hci.jobs.remove(&job.key);
             }
-            HciAction::CreateLog { key, .. } => {
-                let log = Log {
-                    upgrade: Arc::from(NAME),
-                    started: true,
-                };
-                self.take(&key.namespace, &key.name, log, HciObject::UpgradeLog);
+            HciAction::CreateLog { key, .. } => self.put_log(&key.name, self.log),
+            HciAction::StopLog { log, conditions } => {
+                let mut stopped = self.view.hci.logs[&log.key].what.clone();
+                stopped.conditions.clone_from(conditions);
+                self.take(&log.key.namespace, &log.key.name, stopped, HciObject::UpgradeLog);
+            }
+            HciAction::DeleteLog { log } => {
+                self.view.hci.logs.remove(&log.key);
             }
             HciAction::CreateImage { key, .. } => {
                 let image = Image {

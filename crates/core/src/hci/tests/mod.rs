@@ -7,6 +7,7 @@ mod ends;
 mod flow;
 mod front_door;
 mod latest;
+mod logs;
 mod pauses;
 mod pending;
 mod preflight;
