@@ -31,6 +31,7 @@ async fn h6_h7_h12_three_nodes_with_a_pause_go_through_with_kubectl_alone() {
     }
     assert_eq!(world.node_annotation("node-2", PAUSE).await.as_deref(), Some(NAME));
     world.complete(&format!("{NAME}-apply-manifests")).await;
+    world.multus("apply").await;
     world
         .until("Rancher is asked", async || {
             let cluster = world
@@ -47,6 +48,7 @@ async fn h6_h7_h12_three_nodes_with_a_pause_go_through_with_kubectl_alone() {
     world.unpause("node-2").await;
     world.finish("node-2").await;
     world.take_through("node-3").await;
+    world.multus("remove").await;
     for node in ["node-1", "node-2", "node-3"] {
         world.complete(&format!("{NAME}-clean-up-{node}")).await;
     }
@@ -130,6 +132,7 @@ async fn h7_resuming_a_node_makes_its_job_at_once() {
     world.set("upgrade-config", &setting.to_string()).await;
     world.create_upgrade().await;
     world.complete(&format!("{NAME}-apply-manifests")).await;
+    world.multus("apply").await;
     world.rancher_asks("node-1").await;
     world.until_state("node-1", "Node-upgrade paused").await;
     let watch = world.watch_job(&format!("{NAME}-pre-drain-node-1")).await;

@@ -219,6 +219,8 @@ pub enum JobKind {
     SingleNodeUpgrade,
     RestoreVm,
     CleanUp,
+    HoldMultus,
+    LetMultusGo,
 }
 
 impl JobKind {
@@ -232,6 +234,8 @@ impl JobKind {
             Self::SingleNodeUpgrade => "single-node-upgrade",
             Self::RestoreVm => "restore-vm",
             Self::CleanUp => "clean-up",
+            Self::HoldMultus => "skip-manifests-apply",
+            Self::LetMultusGo => "skip-manifests-remove",
         }
     }
 
@@ -239,6 +243,8 @@ impl JobKind {
         match self {
             Self::ApplyManifests => UpgradeComponent::Manifest,
             Self::CleanUp => UpgradeComponent::Cleanup,
+            Self::HoldMultus => UpgradeComponent::ApplySkipRke2Manifests,
+            Self::LetMultusGo => UpgradeComponent::RemoveSkipRke2Manifests,
             _ => UpgradeComponent::Node,
         }
     }
@@ -246,6 +252,7 @@ impl JobKind {
     /// How long it may take, in seconds: no wait is without an end.
     pub fn limit(self) -> i64 {
         match self {
+            Self::HoldMultus | Self::LetMultusGo => 600,
             Self::RestoreVm | Self::CleanUp => 3600,
             Self::Prepare | Self::PostDrain | Self::ApplyManifests => 2 * 3600,
             Self::PreDrain | Self::SingleNodeUpgrade => 4 * 3600,

@@ -7,7 +7,7 @@ use afloat_api::{Reason, annotations, labels};
 use super::action::HciAction;
 use super::config::{self, ABORT, CONFIG_AS_STARTED, SKIPPED, Skips};
 use super::turn::{PREFLIGHT_PASSED, Tri, Turn};
-use super::{cleanup, image, logs, nodes, pause, preflight, release, task, upstream_at_work};
+use super::{cleanup, image, logs, multus, nodes, pause, preflight, release, task, upstream_at_work};
 use crate::view::NodeName;
 
 /// What is done about an Upgrade now.
@@ -107,7 +107,13 @@ fn alone_latest(turn: &mut Turn<'_>) {
 }
 
 fn advance(turn: &mut Turn<'_>) {
-    if !logs::ready(turn) || !image::ready(turn) || !image::repo_ready(turn) || !prepared(turn) || !services(turn) {
+    if !logs::ready(turn)
+        || !image::ready(turn)
+        || !image::repo_ready(turn)
+        || !prepared(turn)
+        || !services(turn)
+        || !multus::held(turn)
+    {
         return;
     }
     nodes::go(turn);

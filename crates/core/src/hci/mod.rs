@@ -15,6 +15,7 @@ mod explain;
 mod flow;
 mod image;
 mod logs;
+mod multus;
 mod nodes;
 pub mod pause;
 mod pending;

@@ -35,6 +35,7 @@ impl ReleaseSource for Served {
 }
 
 pub struct HciCluster {
+    nodes: usize,
     cluster: Cluster,
     stop: oneshot::Sender<()>,
     operator: tokio::task::JoinHandle<Result<(), OperatorError>>,
@@ -88,6 +89,7 @@ impl HciCluster {
             let _told = stopped.await;
         }));
         Self {
+            nodes,
             cluster,
             stop,
             operator,
@@ -192,6 +194,14 @@ impl HciCluster {
             .patch_status(name, &PatchParams::default(), &Patch::Merge(status))
             .await
             .unwrap();
+    }
+
+    /// The Jobs that hold multus on all nodes (`apply`), or let it go (`remove`), do their work.
+    pub async fn multus(&self, what: &str) {
+        for number in 1..=self.nodes {
+            self.complete(&format!("{NAME}-skip-manifests-{what}-node-{number}"))
+                .await;
+        }
     }
 
     /// Ends when a Job of this name appears.

@@ -208,6 +208,20 @@ impl World {
     }
 
     fn left_on_nodes(&self) -> Option<String> {
+        let told = self
+            .upgrade()
+            .map(|upgrade| readable(&upgrade.what))
+            .unwrap_or_default();
+        let mut machines = self.machines.iter();
+        // A node that was away is named, with what to do.
+        let held = machines.find(|(name, machine)| {
+            machine.holds_multus
+                && self.store.base.nodes.get(name.as_str()).is_some()
+                && !told.contains("rke2-multus.yaml.skip")
+        });
+        if let Some((name, _)) = held {
+            return Some(format!("multus held on {name}"));
+        }
         self.store.base.nodes.values().find_map(|node| {
             let name = &node.name;
             if node.hci.pause.is_some() || node.hci.pending_os_image.is_some() {

@@ -6,7 +6,7 @@ use afloat_api::foreign::rancher::{LOCAL_CLUSTER, LOCAL_NAMESPACE};
 use afloat_api::labels;
 
 use super::world::{NAME, RELEASE, World};
-use crate::hci::action::{ClusterChange, HciAction, Hook, NodeMark};
+use crate::hci::action::{ClusterChange, HciAction, Hook, JobKind, NodeMark};
 use crate::hci::view::{HciObject, Image, Job};
 use crate::testing::uid;
 use crate::view::{Key, Revision, Workload, WorkloadKind};
@@ -44,7 +44,9 @@ impl World {
                 self.change_node(&node.key.name, |node| node.taints.clone_from(taints));
             }
             HciAction::CreateJob(job) => {
+                let multus = matches!(job.kind, JobKind::HoldMultus | JobKind::LetMultusGo);
                 let made = Job {
+                    complete: multus && !self.multus_hangs,
                     upgrade_uid: Some(job.upgrade.uid.clone()),
                     created_at: Some(self.now),
                     ..Job::default()

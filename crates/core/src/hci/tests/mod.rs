@@ -8,6 +8,7 @@ mod flow;
 mod front_door;
 mod latest;
 mod logs;
+mod multus;
 mod pauses;
 mod pending;
 mod preflight;

@@ -37,6 +37,8 @@ pub struct World {
     pub one_by_one: bool,
     /// What Harvester's controller of logs says of a log that was made.
     pub log: &'static [(&'static str, &'static str)],
+    /// The Jobs that hold multus and let it go do not end by themselves.
+    pub multus_hangs: bool,
 }
 
 pub const COLLECTING: &[(&str, &str)] = &[("Started", "True"), ("Stopped", "Unknown")];
@@ -56,6 +58,7 @@ impl World {
             events: Vec::new(),
             one_by_one: false,
             log: COLLECTING,
+            multus_hangs: false,
         };
         world.view.hci.image = Arc::from("afloat:test");
         for number in 1..=count {
