@@ -42,6 +42,8 @@ pub const HARVESTER_UPGRADE_STATE: &str = "harvesterhci.io/upgradeState";
 pub const HARVESTER_LATEST_UPGRADE: &str = "harvesterhci.io/latestUpgrade";
 /// Harvester: `Pending` or `Succeeded`, how the cleaning up after an Upgrade is.
 pub const HARVESTER_UPGRADE_CLEANUP: &str = "harvesterhci.io/upgradeCleanup";
+/// Harvester: `true` on an Upgrade whose end a person has taken note of.
+pub const HARVESTER_READ_MESSAGE: &str = "harvesterhci.io/read-message";
 /// Harvester: name of the Upgrade a Job, Plan, Pod or image belongs to.
 pub const HARVESTER_UPGRADE: &str = "harvesterhci.io/upgrade";
 /// Harvester: part of the upgrade, a word of [`crate::harvester::UpgradeComponent`].

@@ -71,6 +71,8 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Hci(Hci::SingleNodeUpgrade(arguments)) => wait(task::run_with(Task::SingleNode, arguments)),
         Command::Hci(Hci::RestoreVm(arguments)) => wait(task::run(Task::RestoreVm, arguments)),
         Command::Hci(Hci::CleanUp(arguments)) => wait(task::run_with(Task::CleanUp, arguments)),
+        Command::Hci(Hci::SkipManifestsApply(arguments)) => wait(task::run(Task::HoldMultus, arguments)),
+        Command::Hci(Hci::SkipManifestsRemove(arguments)) => wait(task::run(Task::LetMultusGo, arguments)),
         Command::Completion { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "afloat", &mut std::io::stdout());
             Ok(Code::Done)

@@ -188,6 +188,23 @@ fn every_scenario_of_a_kubeadm_cluster_comes_to_the_end_that_it_tells() {
     }
 }
 
+/// Every virtual machine runs in the end, and how often they were moved is said beside the least that is possible.
+#[test]
+fn an_upgrade_of_harvester_is_followed_to_its_end_and_its_moves_are_summed_up() {
+    let output = afloat(&["sandbox", "--scenario", "harvester-two-nodes", "--speed", "100"]).unwrap();
+    let printed = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{printed}{}", text(&output.stderr));
+    assert!(printed.contains("8 virtual machines run on 2 nodes"), "{printed}");
+    // Two times four, and once more the four of the node that goes first.
+    assert!(
+        printed.contains(
+            "8 of 8 virtual machines run. 12 moves, 12 are the least; 4 of 8 moved once, none more than 2 times."
+        ),
+        "{printed}"
+    );
+    assert!(printed.contains("because they cannot move: 0."), "{printed}");
+}
+
 /// A cluster that is served until this is dropped.
 struct Served {
     process: std::process::Child,

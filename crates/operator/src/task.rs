@@ -38,10 +38,12 @@ pub enum Task {
     SingleNode,
     RestoreVm,
     CleanUp,
+    HoldMultus,
+    LetMultusGo,
 }
 
 impl Task {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::ApplyManifests,
         Self::Prepare,
         Self::PreDrain,
@@ -49,6 +51,8 @@ impl Task {
         Self::SingleNode,
         Self::RestoreVm,
         Self::CleanUp,
+        Self::HoldMultus,
+        Self::LetMultusGo,
     ];
 
     /// The Job that runs it.
@@ -61,6 +65,8 @@ impl Task {
             Self::SingleNode => JobKind::SingleNodeUpgrade,
             Self::RestoreVm => JobKind::RestoreVm,
             Self::CleanUp => JobKind::CleanUp,
+            Self::HoldMultus => JobKind::HoldMultus,
+            Self::LetMultusGo => JobKind::LetMultusGo,
         }
     }
 }

@@ -8,8 +8,9 @@ mod hci_world;
 
 use std::time::Duration;
 
-use hci_world::{HciCluster, NAME, PAUSE};
+use hci_world::{HciCluster, NAME, PAUSE, RELEASE};
 use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 #[tokio::test]
 async fn h6_h7_h12_three_nodes_with_a_pause_go_through_with_kubectl_alone() {
@@ -31,6 +32,7 @@ async fn h6_h7_h12_three_nodes_with_a_pause_go_through_with_kubectl_alone() {
     }
     assert_eq!(world.node_annotation("node-2", PAUSE).await.as_deref(), Some(NAME));
     world.complete(&format!("{NAME}-apply-manifests")).await;
+    world.multus("apply").await;
     world
         .until("Rancher is asked", async || {
             let cluster = world
@@ -47,6 +49,7 @@ async fn h6_h7_h12_three_nodes_with_a_pause_go_through_with_kubectl_alone() {
     world.unpause("node-2").await;
     world.finish("node-2").await;
     world.take_through("node-3").await;
+    world.multus("remove").await;
     for node in ["node-1", "node-2", "node-3"] {
         world.complete(&format!("{NAME}-clean-up-{node}")).await;
     }
@@ -130,6 +133,7 @@ async fn h7_resuming_a_node_makes_its_job_at_once() {
     world.set("upgrade-config", &setting.to_string()).await;
     world.create_upgrade().await;
     world.complete(&format!("{NAME}-apply-manifests")).await;
+    world.multus("apply").await;
     world.rancher_asks("node-1").await;
     world.until_state("node-1", "Node-upgrade paused").await;
     let watch = world.watch_job(&format!("{NAME}-pre-drain-node-1")).await;
@@ -137,6 +141,69 @@ async fn h7_resuming_a_node_makes_its_job_at_once() {
     world.unpause("node-1").await;
     watch.await.unwrap();
     assert!(start.elapsed() < Duration::from_millis(50), "{:?}", start.elapsed());
+    world.stop().await;
+}
+
+/// Serves a release file outside of the cluster; what was asked for first.
+async fn repository() -> (String, tokio::sync::oneshot::Receiver<String>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/release", listener.local_addr().unwrap());
+    let (first, asked) = tokio::sync::oneshot::channel();
+    let mut first = Some(first);
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = vec![0; 1024];
+            let length = stream.read(&mut request).await.unwrap();
+            if let Some(first) = first.take() {
+                let _heard = first.send(String::from_utf8_lossy(&request[..length]).into_owned());
+            }
+            let answer = format!("HTTP/1.0 200 OK\r\nContent-Type: text/yaml\r\n\r\n{RELEASE}");
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        }
+    });
+    (url, asked)
+}
+
+#[tokio::test]
+async fn h21_a_repository_outside_is_read_by_its_address_and_nothing_is_made_for_it() {
+    let world = HciCluster::reading_for_real(3).await;
+    let (url, asked) = repository().await;
+    world.create_upgrade_with(json!({"afloat.dev/repo-url": url})).await;
+    let prepare = format!("{NAME}-prepare-node-1");
+    world
+        .until("images are brought from there", async || world.has_job(&prepare).await)
+        .await;
+    let asked = asked.await.unwrap();
+    assert!(
+        asked.starts_with("GET /release/harvester-iso/harvester-release.yaml HTTP/1.0\r\n"),
+        "{asked}"
+    );
+    assert!(
+        world.upgrade().await["status"]["repoInfo"]
+            .as_str()
+            .unwrap()
+            .contains("Harvester v1.7.0")
+    );
+    let job = world.job(&prepare).await;
+    let env = job["spec"]["template"]["spec"]["containers"][0]["env"]
+        .as_array()
+        .unwrap();
+    assert!(
+        env.contains(&json!({"name": "AFLOAT_HCI_REPO", "value": url})),
+        "{env:?}"
+    );
+    let repo = format!("upgrade-repo-{NAME}");
+    for (version, plural, name) in [
+        ("apps/v1", "deployments", repo.as_str()),
+        ("v1", "services", repo.as_str()),
+        ("harvesterhci.io/v1beta1", "virtualmachineimages", NAME),
+    ] {
+        assert!(
+            world.get(version, plural, "harvester-system", name).await.is_null(),
+            "{plural}"
+        );
+    }
     world.stop().await;
 }
 

@@ -39,6 +39,8 @@ pub struct Script {
     pub off: Vec<&'static str>,
     /// The Upgrade asks for virtual machines to come back, and they are where they were in the end.
     pub comes_back: bool,
+    /// The release is served outside of the cluster, and the Upgrade says where.
+    pub external_repo: bool,
 }
 
 impl Script {
@@ -57,6 +59,7 @@ impl Script {
             upgraded: None,
             off: Vec::new(),
             comes_back: false,
+            external_repo: false,
         }
     }
 
@@ -65,7 +68,10 @@ impl Script {
         let back = self
             .comes_back
             .then(|| (annotations::MIGRATE_BACK.to_owned(), "true".to_owned()));
-        back.into_iter().collect()
+        let repo = self
+            .external_repo
+            .then(|| ("afloat.dev/repo-url".to_owned(), "http://repo.example.com".to_owned()));
+        back.into_iter().chain(repo).collect()
     }
 
     /// Three nodes with a few virtual machines, as most scenarios have.
@@ -231,6 +237,14 @@ const PLAIN: &[HciScenario] = &[
         "virtual machines that were moved come back to their nodes: afloat.dev/migrate-back on the Upgrade",
         || Script {
             comes_back: true,
+            ..Script::small()
+        },
+    ),
+    HciScenario::new(
+        "harvester-external-repo",
+        "the release is served outside of the cluster: afloat.dev/repo-url on the Upgrade",
+        || Script {
+            external_repo: true,
             ..Script::small()
         },
     ),

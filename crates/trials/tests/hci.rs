@@ -62,8 +62,9 @@ async fn h22_h27_h46_three_nodes_with_thirty_machines_lose_none_and_move_most_of
 }
 
 /// What is done on each host, from the first Job to the last.
-const ON_EVERY_HOST: [HostWork; 10] = [
+const ON_EVERY_HOST: [HostWork; 12] = [
     HostWork::PreloadImages,
+    HostWork::HoldMultus,
     HostWork::RecoverAgent,
     HostWork::RemoveCanalConfig,
     HostWork::DisableCharts,
@@ -72,6 +73,7 @@ const ON_EVERY_HOST: [HostWork; 10] = [
     HostWork::BringSystem,
     HostWork::InstallSystem,
     HostWork::RestartSoon,
+    HostWork::LetMultusGo,
     HostWork::RemoveOldImages,
 ];
 

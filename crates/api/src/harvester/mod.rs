@@ -119,6 +119,10 @@ pub enum UpgradeComponent {
     Manifest,
     Cleanup,
     Repo,
+    #[strum(serialize = "apply-skip-rke2-manifests")]
+    ApplySkipRke2Manifests,
+    #[strum(serialize = "remove-skip-rke2-manifests")]
+    RemoveSkipRke2Manifests,
 }
 
 /// Values in the pause map annotation of an `Upgrade`.

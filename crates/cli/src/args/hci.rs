@@ -31,6 +31,10 @@ pub enum Hci {
     RestoreVm(Errand),
     /// Remove images from the node that only the release before needs
     CleanUp(Release),
+    /// Keep RKE2 on the node from bringing its own multus when it starts
+    SkipManifestsApply(Errand),
+    /// Let it do that again
+    SkipManifestsRemove(Errand),
     /// One thing on the host itself, in a process of its own
     #[command(hide = true)]
     Host { order: Order, names: Vec<String> },
@@ -94,6 +98,8 @@ pub enum Order {
     NameSystem,
     InstallSystem,
     RestartSoon,
+    HoldMultus,
+    LetMultusGo,
     /// Keep a system that boots for the first time when it is well, or let go of it
     KeepSystem,
     /// Boot another system that is there, by its slot

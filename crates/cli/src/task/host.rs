@@ -10,7 +10,7 @@ use afloat_core::hci::task::HostWork;
 use afloat_node::host::{Answer, Host as _, HostError};
 use afloat_node::real::{RealHost, enter};
 use afloat_node::release::system::{self, Errand, Judge, LOOK_EVERY, Verdict};
-use afloat_node::release::{images, rancher_chart, server};
+use afloat_node::release::{images, multus, rancher_chart, server};
 use afloat_node::{paths, rancher};
 use afloat_operator::task::TaskHost;
 use clap::ValueEnum as _;
@@ -122,6 +122,8 @@ impl TaskHost for OwnHost {
                 HostWork::PreloadImages => self.release()?.preload(self).await,
                 HostWork::RemoveOldImages => self.release()?.remove_old(self).await,
                 HostWork::RemoveArchives => self.release()?.remove_archives(self).await,
+                HostWork::HoldMultus => self.plain(Order::HoldMultus).await,
+                HostWork::LetMultusGo => self.plain(Order::LetMultusGo).await,
                 HostWork::BringSystem => self.release()?.bring_system(self).await,
             }
         })
@@ -183,6 +185,8 @@ fn carry_out(order: Order, run: &str, names: &[&str]) -> Answer<Vec<String>> {
         Order::ConfigureServer => server::configure(host)?,
         Order::RemoveArchives => server::remove_archives(host, names)?,
         Order::RestartSoon => system::restart_soon(host)?,
+        Order::HoldMultus => multus::hold(host)?,
+        Order::LetMultusGo => multus::let_go(host)?,
     }
     Ok(Vec::new())
 }

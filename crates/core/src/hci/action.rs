@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use afloat_api::harvester::{Upgrade, UpgradeComponent};
+use afloat_api::harvester::{HarvesterCondition, Upgrade, UpgradeComponent};
 use serde_json::Value;
 
 use super::view::{Cancelled, Run};
@@ -53,6 +53,15 @@ pub enum HciAction {
     CreateLog {
         key: Key,
         upgrade: Target,
+    },
+    /// Tells Harvester's controller of logs that it is enough.
+    StopLog {
+        log: Target,
+        /// All conditions of it with that one, as they are to be.
+        conditions: Vec<HarvesterCondition>,
+    },
+    DeleteLog {
+        log: Target,
     },
     /// The ISO as an image, downloaded by Harvester.
     CreateImage {
@@ -210,6 +219,8 @@ pub enum JobKind {
     SingleNodeUpgrade,
     RestoreVm,
     CleanUp,
+    HoldMultus,
+    LetMultusGo,
 }
 
 impl JobKind {
@@ -223,6 +234,8 @@ impl JobKind {
             Self::SingleNodeUpgrade => "single-node-upgrade",
             Self::RestoreVm => "restore-vm",
             Self::CleanUp => "clean-up",
+            Self::HoldMultus => "skip-manifests-apply",
+            Self::LetMultusGo => "skip-manifests-remove",
         }
     }
 
@@ -230,6 +243,8 @@ impl JobKind {
         match self {
             Self::ApplyManifests => UpgradeComponent::Manifest,
             Self::CleanUp => UpgradeComponent::Cleanup,
+            Self::HoldMultus => UpgradeComponent::ApplySkipRke2Manifests,
+            Self::LetMultusGo => UpgradeComponent::RemoveSkipRke2Manifests,
             _ => UpgradeComponent::Node,
         }
     }
@@ -237,6 +252,7 @@ impl JobKind {
     /// How long it may take, in seconds: no wait is without an end.
     pub fn limit(self) -> i64 {
         match self {
+            Self::HoldMultus | Self::LetMultusGo => 600,
             Self::RestoreVm | Self::CleanUp => 3600,
             Self::Prepare | Self::PostDrain | Self::ApplyManifests => 2 * 3600,
             Self::PreDrain | Self::SingleNodeUpgrade => 4 * 3600,
@@ -291,6 +307,8 @@ impl HciAction {
             Self::CreateJob(_) => "create-job",
             Self::DeleteJob { .. } => "delete-job",
             Self::CreateLog { .. } => "create-log",
+            Self::StopLog { .. } => "stop-log",
+            Self::DeleteLog { .. } => "delete-log",
             Self::CreateImage { .. } => "create-image",
             Self::LabelImage { .. } => "label-image",
             Self::DeleteImage { .. } => "delete-image",

@@ -1,6 +1,8 @@
 //! The end of an upgrade, whichever: virtual machines started again, everything put back that was changed for its sake, one report.
 //! A node that was drained is finished first; one that was only being emptied is put back.
 
+use std::cell::LazyCell;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use afloat_api::annotations::{KUBEVIRT_DRAIN_TAINT, PENDING_AS_OF, RUN_AFTER, WISH};
@@ -14,7 +16,7 @@ use super::config::{self, ABORT};
 use super::rollout::{self, Ended};
 use super::turn::{PREFLIGHT_PASSED, Tri, Turn, condition_of, minutes_after, moment};
 use super::view::{Job, Seen};
-use super::{image, nodes, pending, report, task, waits};
+use super::{image, logs, multus, nodes, pending, report, task, waits};
 use crate::view::{Key, Node, NodeName, Taint, Target, Uid, View, WorkloadKind};
 
 /// Charts that fleet has to leave alone while the manifests are applied.
@@ -27,6 +29,9 @@ const CHARTS: [&str; 4] = [
 
 /// What is said of a node that was being emptied, and is not any more.
 const PUT_BACK: &str = "put back before it was drained";
+
+/// On an Upgrade: images of the release before were removed; `false` where some could not be.
+const IMAGES_REMOVED: &str = "harvesterhci.io/image-cleanup-plan-completed";
 
 /// How long the Job that brings Rancher and charts may take to end what it is at: as long as a helm is waited for on the host, and then some.
 const SERVICES_MINUTES: i64 = 30;
@@ -272,10 +277,12 @@ pub fn succeeded(turn: &mut Turn<'_>) {
     if super::over(&turn.before) {
         return late(turn);
     }
-    if !swept(turn) {
+    if !multus::let_go(turn) || !swept(turn) {
         owed(turn);
         return settle(turn);
     }
+    let done = if image_stays(turn).is_none() { "true" } else { "false" };
+    turn.annotate(IMAGES_REMOVED, Some(done));
     if tidy(turn) {
         let report = report::of(turn);
         turn.set(Is::Completed, Tri::True, "", &report);
@@ -322,11 +329,12 @@ pub fn failed(turn: &mut Turn<'_>) {
         return late(turn);
     }
     if tidy(turn) {
-        let message = turn.message(Is::Completed);
-        if let Some(off) = tell_who_stays_off(turn) {
-            let reason = turn.reason(Is::Completed);
-            turn.set(Is::Completed, Tri::False, &reason, &format!("{message}. {off}"));
+        let mut message = turn.message(Is::Completed);
+        for more in [multus::stays(turn), tell_who_stays_off(turn)].into_iter().flatten() {
+            message = format!("{message}. {more}");
         }
+        let reason = turn.reason(Is::Completed);
+        turn.set(Is::Completed, Tri::False, &reason, &message);
         close(turn);
     }
 }
@@ -357,6 +365,8 @@ fn tell_who_stays_off(turn: &mut Turn<'_>) -> Option<String> {
 fn late(turn: &mut Turn<'_>) {
     call_off(turn);
     unserve(turn);
+    logs::end(turn);
+    logs::forget_dismissed(turn);
     let (view, upgrade) = (turn.view, Arc::clone(&turn.before));
     let emptied: Vec<&Arc<Node>> = drained_late(turn).collect();
     let left = pending::left(view, &upgrade).filter(|node| !emptied.iter().any(|other| other.name == node.name));
@@ -408,8 +418,14 @@ fn swept(turn: &mut Turn<'_>) -> bool {
     !open
 }
 
-/// Where images of the release before stay, and why.
+/// What stays on nodes, and why.
 pub fn unswept(turn: &Turn<'_>) -> Option<String> {
+    let all: Vec<String> = [image_stays(turn), multus::stays(turn)].into_iter().flatten().collect();
+    (!all.is_empty()).then(|| all.join("; "))
+}
+
+/// Where images of the release before stay, and why.
+fn image_stays(turn: &Turn<'_>) -> Option<String> {
     if turn.status().previous_version.is_empty() {
         return Some("images of the release before stay: nobody knows which it was".to_owned());
     }
@@ -469,6 +485,7 @@ fn waits_to_start(turn: &Turn<'_>, node: &NodeName) -> bool {
 fn tidy(turn: &mut Turn<'_>) -> bool {
     let ended = how_far(turn);
     call_off(turn);
+    let let_go = multus::let_go(turn);
     owed(turn);
     let nodes: Vec<Arc<Node>> = turn.view.nodes.values().cloned().collect();
     let mut starting = false;
@@ -517,17 +534,25 @@ fn tidy(turn: &mut Turn<'_>) -> bool {
         turn.first(HciAction::RestoreUpdateMethods { chart, methods });
     }
     unserve(turn);
-    turn.idle() && !starting && all_seen
+    logs::end(turn);
+    turn.idle() && let_go && !starting && all_seen
 }
 
-/// Jobs of an upgrade that go on, but for those that start virtual machines again.
+/// Names of the Jobs of these kinds on all nodes.
+fn names_of(view: &View, upgrade: &Upgrade, kinds: &[JobKind]) -> BTreeSet<String> {
+    let name = upgrade.metadata.name.as_deref().unwrap_or_default();
+    let of = |kind: JobKind| view.nodes.keys().map(move |node| kind.name(name, Some(node)));
+    kinds.iter().copied().flat_map(of).collect()
+}
+
+/// Jobs of an upgrade that go on, but for those that put back what it has changed.
 fn going_on<'a>(view: &'a View, upgrade: &'a Upgrade) -> impl Iterator<Item = &'a Arc<Seen<Job>>> {
-    let (name, uid) = (&upgrade.metadata.name, &upgrade.metadata.uid);
-    let restores = format!("{}-{}-", name.as_deref().unwrap_or_default(), JobKind::RestoreVm.word());
+    let uid = &upgrade.metadata.uid;
     let ours = |job: &Job| job.upgrade_uid.as_ref().map(Uid::as_str) == uid.as_deref();
+    let kept = LazyCell::new(move || names_of(view, upgrade, &[JobKind::RestoreVm, JobKind::LetMultusGo]));
     view.hci.jobs.values().filter(move |job| {
         let over = job.complete || job.failed.is_some() || job.deleting;
-        ours(job) && !over && !job.target.key.name.starts_with(&restores)
+        ours(job) && !over && !kept.contains(&*job.target.key.name)
     })
 }
 
@@ -541,11 +566,11 @@ fn call_off(turn: &mut Turn<'_>) {
     }
 }
 
-/// Whether something is left of an upgrade that is over: what it had served its release with, a Job, or its taint on a node.
+/// Whether something is left of an upgrade that is over: what it had served its release with, a Job, its taint on a node, or logs that are collected.
 pub fn lingers(view: &View, upgrade: &Upgrade) -> bool {
     let drained = |node: &Node| node.taints.iter().any(|taint| &*taint.key == KUBEVIRT_DRAIN_TAINT);
     let tainted = pending::left(view, upgrade).next().is_some() || view.nodes.values().any(|node| drained(node));
-    tainted || serves(view, upgrade) || going_on(view, upgrade).next().is_some()
+    tainted || logs::linger(view, upgrade) || serves(view, upgrade) || going_on(view, upgrade).next().is_some()
 }
 
 fn serves(view: &View, upgrade: &Upgrade) -> bool {
@@ -620,6 +645,9 @@ fn again(turn: &mut Turn<'_>) {
     for kind in [Is::ImageReady, Is::RepoReady] {
         turn.unset(kind);
     }
+    if turn.condition(Is::LogReady) == Some(Tri::Unknown) {
+        turn.unset(Is::LogReady);
+    }
     for kind in [Is::NodesPrepared, Is::SystemServicesUpgraded, Is::NodesUpgraded] {
         if turn.condition(kind) != Some(Tri::True) {
             turn.unset(kind);
@@ -652,9 +680,10 @@ fn again(turn: &mut Turn<'_>) {
             undone && *key == turn.job_key(JobKind::RestoreVm, Some(node))
         })
     };
+    let multus = names_of(turn.view, &turn.before, &[JobKind::HoldMultus, JobKind::LetMultusGo]);
     let jobs = turn.view.hci.jobs.values().filter(|job| {
-        let ours = job.upgrade_uid.as_ref() == Some(&uid);
-        ours && (job.failed.is_some() || started(&job.target.key))
+        let (ours, key) = (job.upgrade_uid.as_ref() == Some(&uid), &job.target.key);
+        ours && (job.failed.is_some() || started(key) || multus.contains(&*key.name))
     });
     for job in jobs.map(|job| job.target.clone()).collect::<Vec<_>>() {
         turn.first(HciAction::DeleteJob { job });
@@ -662,6 +691,7 @@ fn again(turn: &mut Turn<'_>) {
     turn.annotate(WISH, None);
     turn.annotate(ABORT, None);
     turn.annotate(PENDING_AS_OF, None);
+    multus::forget(turn);
     turn.finalizer(true);
     turn.label(labels::HARVESTER_UPGRADE_CLEANUP, None);
     turn.state_label(UpgradeState::LoggingInfraPrepared);

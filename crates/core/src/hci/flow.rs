@@ -6,9 +6,9 @@ use afloat_api::{Reason, annotations, labels};
 
 use super::action::HciAction;
 use super::config::{self, ABORT, CONFIG_AS_STARTED, SKIPPED, Skips};
-use super::turn::{PREFLIGHT_PASSED, Tri, Turn, minutes_after};
-use super::{cleanup, image, nodes, pause, preflight, release, skew, task, upstream_at_work};
-use crate::view::{Key, NodeName};
+use super::turn::{PREFLIGHT_PASSED, Tri, Turn};
+use super::{cleanup, image, logs, multus, nodes, pause, preflight, release, skew, task, upstream_at_work};
+use crate::view::NodeName;
 
 /// What is done about an Upgrade now.
 pub fn go(turn: &mut Turn<'_>) {
@@ -24,6 +24,9 @@ pub fn go(turn: &mut Turn<'_>) {
         Some(Tri::True) => return cleanup::succeeded(turn),
         Some(Tri::False) => return cleanup::failed(turn),
         Some(Tri::Unknown) => {}
+    }
+    if config::label(&turn.before, labels::HARVESTER_LATEST_UPGRADE) == Some("true") {
+        alone_latest(turn);
     }
     if pause::carry_over(turn) {
         return;
@@ -85,19 +88,32 @@ fn begin(turn: &mut Turn<'_>) {
     }
     let previous = turn.view.hci.setting(afloat_api::harvester::SERVER_VERSION).to_owned();
     turn.status_mut().previous_version = previous;
-    for (key, other) in &turn.view.hci.upgrades {
+    alone_latest(turn);
+    turn.tell(false, Reason::InProgress, "the upgrade has begun");
+}
+
+/// Takes the label of the latest Upgrade from all others, before this one has it: whoever ends between the two writes finds this one not begun, and
+/// begins again. One under way looks once more: the others may have been seen only since.
+fn alone_latest(turn: &mut Turn<'_>) {
+    let view = turn.view;
+    for (key, other) in &view.hci.upgrades {
         let latest = config::label(&other.what, labels::HARVESTER_LATEST_UPGRADE);
         if *key != turn.key && latest == Some("true") {
-            turn.then(HciAction::NotLatest {
+            turn.first(HciAction::NotLatest {
                 target: other.target.clone(),
             });
         }
     }
-    turn.tell(false, Reason::InProgress, "the upgrade has begun");
 }
 
 fn advance(turn: &mut Turn<'_>) {
-    if !logs(turn) || !image::ready(turn) || !image::repo_ready(turn) || !prepared(turn) || !services(turn) {
+    if !logs::ready(turn)
+        || !image::ready(turn)
+        || !image::repo_ready(turn)
+        || !prepared(turn)
+        || !services(turn)
+        || !multus::held(turn)
+    {
         return;
     }
     nodes::go(turn);
@@ -106,45 +122,6 @@ fn advance(turn: &mut Turn<'_>) {
 /// Nothing new begins while a person holds the whole.
 pub fn held(turn: &Turn<'_>) -> bool {
     turn.annotation(annotations::PAUSE).is_some()
-}
-
-/// Logs are collected as well as can be; an upgrade never fails for want of them, as upstream's does.
-fn logs(turn: &mut Turn<'_>) -> bool {
-    match turn.condition(Is::LogReady) {
-        Some(Tri::True | Tri::False) => return true,
-        None if !turn.after.spec.log_enabled => {
-            turn.set(Is::LogReady, Tri::False, "Disabled", "spec.logEnabled is false");
-            turn.state_label(UpgradeState::LoggingInfraPrepared);
-            return true;
-        }
-        _ => {}
-    }
-    let name = format!("{}-upgradelog", turn.name());
-    let key = Key::new(afloat_api::harvester::NAMESPACE, &name);
-    if turn.view.hci.logs.get(&key).is_some_and(|log| log.started) {
-        turn.set(Is::LogReady, Tri::True, "", "");
-        turn.state_label(UpgradeState::LoggingInfraPrepared);
-        return true;
-    }
-    if turn.condition(Is::LogReady).is_none() {
-        turn.set(Is::LogReady, Tri::Unknown, "", "");
-        turn.status_mut().upgrade_log = name;
-        let upgrade = turn.target.clone();
-        turn.then(HciAction::CreateLog { key, upgrade });
-        return false;
-    }
-    let minutes = config::config(turn.view, &turn.after).map_or(5, |config| config.log_ready_minutes);
-    let since = turn.since(Is::LogReady).unwrap_or(turn.now);
-    let until = minutes_after(since, minutes.into());
-    if turn.now < until {
-        turn.look_at(until);
-        return false;
-    }
-    let message = format!("upgradelog/{name} did not start within {minutes} minutes: the upgrade goes on without logs");
-    turn.set(Is::LogReady, Tri::False, "Timeout", &message);
-    turn.state_label(UpgradeState::LoggingInfraPrepared);
-    turn.tell(true, Reason::DeadlineExceeded, &message);
-    true
 }
 
 /// Images are brought to the nodes before the first of them is disrupted.

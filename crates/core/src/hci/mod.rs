@@ -14,6 +14,8 @@ mod deadlines;
 mod explain;
 mod flow;
 mod image;
+mod logs;
+mod multus;
 mod nodes;
 pub mod pause;
 mod pending;

@@ -3,6 +3,7 @@
 
 pub mod images;
 pub mod lists;
+pub mod multus;
 pub mod rancher_chart;
 pub mod server;
 pub mod system;

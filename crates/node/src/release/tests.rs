@@ -1,5 +1,7 @@
 //! Works of a release on a host that writes down what it is told: which programs run, in which order, and what a failure leaves behind.
 
+mod multus;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::lists::{Bundle, ListError, images_of, old_alone};

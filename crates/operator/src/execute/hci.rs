@@ -34,6 +34,10 @@ pub fn of(action: &HciAction) -> Request {
         HciAction::CreateJob(wanted) => make(Is::Job, &wanted.key, job(wanted)),
         HciAction::DeleteJob { job } => with_children(delete(Kind::Hci(Is::Job), job, None)),
         HciAction::CreateLog { key, upgrade } => make(Is::UpgradeLog, key, log(key, upgrade)),
+        HciAction::StopLog { log, conditions } => {
+            change(Is::UpgradeLog, log, json!({ "status": { "conditions": conditions } }))
+        }
+        HciAction::DeleteLog { log } => delete(Kind::Hci(Is::UpgradeLog), log, None),
         HciAction::CreateImage {
             key,
             upgrade,
@@ -223,6 +227,7 @@ pub(super) fn with(mut body: Value, more: Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use afloat_api::harvester::HarvesterCondition;
     use afloat_core::view::Revision;
 
     fn target(name: &str) -> Target {
@@ -251,6 +256,37 @@ mod tests {
             { "op": "add", "path": "/metadata/finalizers", "value": ["afloat.dev/cleanup"] },
         ]);
         assert_eq!((request.content_type, request.body), (JSON_PATCH, expected));
+    }
+
+    #[test]
+    fn a_log_is_stopped_with_all_it_says_and_only_in_the_state_it_was_seen_in() {
+        let says = |kind: &str, status: &str| HarvesterCondition {
+            kind: kind.to_owned(),
+            status: status.to_owned(),
+            ..HarvesterCondition::default()
+        };
+        let (log, conditions) = (
+            target("u-upgradelog"),
+            vec![says("Started", "True"), says("Stopped", "True")],
+        );
+        let stop = of(&HciAction::StopLog {
+            log: log.clone(),
+            conditions,
+        });
+        assert_eq!(
+            stop.path,
+            "/apis/harvesterhci.io/v1beta1/namespaces/harvester-system/upgradelogs/u-upgradelog"
+        );
+        let expected = json!({
+            "metadata": { "resourceVersion": "7", "uid": "u-1" },
+            "status": { "conditions": [{ "type": "Started", "status": "True" }, { "type": "Stopped", "status": "True" }] },
+        });
+        assert_eq!(stop.body, expected);
+        let deleted = of(&HciAction::DeleteLog { log });
+        assert_eq!(
+            (deleted.path, &deleted.body["preconditions"]["uid"]),
+            (stop.path, &json!("u-1"))
+        );
     }
 
     #[test]

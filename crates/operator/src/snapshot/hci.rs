@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use afloat_api::foreign::rancher::{MachinePlan, PLAN_SECRET_TYPE};
-use afloat_api::harvester::{Upgrade, Version};
+use afloat_api::harvester::{HarvesterCondition, Upgrade, Version};
 use afloat_api::{annotations, labels};
 use afloat_core::hci::view::{
     Addon, Attachment, Backup, Bundle, Cancelled, CapiCluster, Chart, Engine, HciKind, HciObject, HelmRelease, Image,
@@ -94,6 +94,12 @@ impl<'a> Read<'a> {
         Some((condition["status"].as_str().unwrap_or_default(), Arc::from(text)))
     }
 
+    /// All conditions, but those of a form that nobody knows.
+    fn conditions(&self) -> Vec<HarvesterCondition> {
+        let all = self.at("/status/conditions").as_array().into_iter().flatten();
+        all.filter_map(|one| serde_json::from_value(one.clone()).ok()).collect()
+    }
+
     fn time(&self, path: &str) -> Option<Timestamp> {
         self.at(path).as_str()?.parse().ok()
     }
@@ -114,9 +120,11 @@ pub fn reduce(kind: HciKind, object: &DynamicObject) -> Result<HciObject, Unread
         }
         HciKind::Setting => HciObject::Setting(seen(object, setting(&read))?),
         HciKind::UpgradeLog => {
-            let started = read.condition("Started").is_some_and(|(status, _)| status == "True");
-            let upgrade = read.text("/spec/upgradeName");
-            HciObject::UpgradeLog(seen(object, Log { upgrade, started })?)
+            let log = Log {
+                upgrade: read.text("/spec/upgradeName"),
+                conditions: read.conditions(),
+            };
+            HciObject::UpgradeLog(seen(object, log)?)
         }
         HciKind::Image => HciObject::Image(seen(object, image(&read))?),
         HciKind::Addon => {

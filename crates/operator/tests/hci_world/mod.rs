@@ -24,7 +24,7 @@ use crate::common::Cluster;
 pub const NAME: &str = "hvst-upgrade-x7k2p";
 pub const PAUSE: &str = "harvesterhci.io/node-upgrade-pause";
 const SYSTEM: &str = "harvester-system";
-const RELEASE: &str = "harvester: v1.7.0\nos: Harvester v1.7.0\nkubernetes: v1.34.1+rke2r1\nrancher: v2.12.2\n";
+pub const RELEASE: &str = "harvester: v1.7.0\nos: Harvester v1.7.0\nkubernetes: v1.34.1+rke2r1\nrancher: v2.12.2\n";
 
 struct Served;
 
@@ -35,6 +35,7 @@ impl ReleaseSource for Served {
 }
 
 pub struct HciCluster {
+    nodes: usize,
     cluster: Cluster,
     stop: oneshot::Sender<()>,
     operator: tokio::task::JoinHandle<Result<(), OperatorError>>,
@@ -42,6 +43,15 @@ pub struct HciCluster {
 
 impl HciCluster {
     pub async fn new(nodes: usize) -> Self {
+        Self::with(nodes, Some(Arc::new(Served))).await
+    }
+
+    /// Repositories are read as they are outside of tests.
+    pub async fn reading_for_real(nodes: usize) -> Self {
+        Self::with(nodes, None).await
+    }
+
+    async fn with(nodes: usize, source: Option<Arc<dyn ReleaseSource>>) -> Self {
         let cluster = Cluster::new().await;
         let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client.clone());
         for definition in afloat_api::crds::harvester().into_iter().chain(foreign_definitions()) {
@@ -79,7 +89,7 @@ impl HciCluster {
         let (stop, stopped) = oneshot::channel::<()>();
         let config = OperatorConfig {
             hci: HciOptions {
-                source: Some(Arc::new(Served)),
+                source,
                 ..HciOptions::default()
             },
             ..cluster.operator()
@@ -88,6 +98,7 @@ impl HciCluster {
             let _told = stopped.await;
         }));
         Self {
+            nodes,
             cluster,
             stop,
             operator,
@@ -135,8 +146,7 @@ impl HciCluster {
 
     /// Creates the Upgrade, and plays Harvester's parts until the repository stands: the log, the image, the Deployment.
     pub async fn create_upgrade(&self) {
-        let body = json!({"metadata": {"name": NAME}, "spec": {"version": "v1.7.0", "logEnabled": false}});
-        create(&self.cluster, "harvesterhci.io/v1beta1", "upgrades", SYSTEM, body).await;
+        self.create_upgrade_with(json!({})).await;
         let (client, repo) = (self.cluster.client.clone(), format!("upgrade-repo-{NAME}"));
         tokio::spawn(async move {
             let images: Api<DynamicObject> = Api::namespaced_with(
@@ -151,6 +161,17 @@ impl HciCluster {
             let ready = json!({"status": {"replicas": 2, "readyReplicas": 2}});
             eventually(&deployments, &repo, &ready, true).await;
         });
+    }
+
+    /// Creates the Upgrade with annotations, and plays nobody.
+    pub async fn create_upgrade_with(&self, annotations: Value) {
+        let metadata = json!({"name": NAME, "annotations": annotations});
+        let body = json!({"metadata": metadata, "spec": {"version": "v1.7.0", "logEnabled": false}});
+        create(&self.cluster, "harvesterhci.io/v1beta1", "upgrades", SYSTEM, body).await;
+    }
+
+    pub async fn job(&self, name: &str) -> Value {
+        self.get("batch/v1", "jobs", SYSTEM, name).await
     }
 
     pub async fn delete_upgrade(&self) {
@@ -192,6 +213,14 @@ impl HciCluster {
             .patch_status(name, &PatchParams::default(), &Patch::Merge(status))
             .await
             .unwrap();
+    }
+
+    /// The Jobs that hold multus on all nodes (`apply`), or let it go (`remove`), do their work.
+    pub async fn multus(&self, what: &str) {
+        for number in 1..=self.nodes {
+            self.complete(&format!("{NAME}-skip-manifests-{what}-node-{number}"))
+                .await;
+        }
     }
 
     /// Ends when a Job of this name appears.

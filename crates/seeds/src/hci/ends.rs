@@ -208,6 +208,20 @@ impl World {
     }
 
     fn left_on_nodes(&self) -> Option<String> {
+        let told = self
+            .upgrade()
+            .map(|upgrade| readable(&upgrade.what))
+            .unwrap_or_default();
+        let mut machines = self.machines.iter();
+        // A node that was away is named, with what to do.
+        let held = machines.find(|(name, machine)| {
+            machine.holds_multus
+                && self.store.base.nodes.get(name.as_str()).is_some()
+                && !told.contains("rke2-multus.yaml.skip")
+        });
+        if let Some((name, _)) = held {
+            return Some(format!("multus held on {name}"));
+        }
         self.store.base.nodes.values().find_map(|node| {
             let name = &node.name;
             if node.hci.pause.is_some() || node.hci.pending_os_image.is_some() {
@@ -234,11 +248,14 @@ impl World {
             let key = hci.keys(kind).into_iter().find(|key| *key.namespace == *SYSTEM)?;
             Some(format!("{} {key}", kind.word()))
         });
+        let mut logs = hci.logs.values();
+        let collected = logs.find(|log| !log.stopped());
         let repo = self.store.base.workloads.values().next();
         let mut jobs = hci.jobs.values();
         let going_on = jobs.find(|job| !job.complete && job.failed.is_none());
         objects
             .or_else(|| going_on.map(|job| format!("job {}, which goes on", job.target.key)))
+            .or_else(|| collected.map(|log| format!("upgradelog {}, which is not stopped", log.target.key)))
             .or_else(|| repo.map(|repo| format!("deployment {}", repo.key)))
             .or_else(|| self.charts_are_wrong())
             .or_else(|| {

@@ -79,8 +79,19 @@ impl Executor<'_> {
             }
             HciAction::CreateJob(job) => self.create_job(job),
             HciAction::CreateLog { key, upgrade } => {
-                self.create(HciKind::UpgradeLog, key, upgrade, Log::default(), HciObject::UpgradeLog)
+                let log = Log {
+                    upgrade: Arc::clone(&upgrade.key.name),
+                    ..Log::default()
+                };
+                self.create(HciKind::UpgradeLog, key, upgrade, log, HciObject::UpgradeLog)
             }
+            HciAction::StopLog { log, conditions } => {
+                let there = meant(self.world.store.hci.logs.get(&log.key), log, self.loose())?;
+                self.change(HciObject::UpgradeLog, &there, |log| {
+                    log.conditions.clone_from(conditions)
+                })
+            }
+            HciAction::DeleteLog { log } => self.delete(HciKind::UpgradeLog, log),
             HciAction::CreateImage { key, upgrade, .. } => {
                 let image = Image {
                     upgrade: Some(Arc::clone(&upgrade.key.name)),

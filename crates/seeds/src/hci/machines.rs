@@ -20,6 +20,8 @@ pub struct Machine {
     pub installed: bool,
     /// It restarts when the task that asked for it has ended.
     pub restarts: bool,
+    /// RKE2 is kept from bringing its multus.
+    pub holds_multus: bool,
     /// How long it is away at most, where it is on its way.
     away: Option<Millis>,
 }

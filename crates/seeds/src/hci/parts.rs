@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use afloat_core::hci::view::{HciKind, HciObject};
+use afloat_core::hci::view::{HciKind, HciObject, Log};
 use afloat_core::view::{Key, Workload};
 
 use super::store::Shelf;
 use super::world::{Look, World};
 use crate::store::Writer;
-use crate::time::{Millis, SECOND};
+use crate::time::{Millis, SECOND, second};
 
 const TAKES: Millis = 30 * SECOND;
 
@@ -41,7 +41,16 @@ impl World {
             }
             Shelf::Hci(HciKind::UpgradeLog) => {
                 if let Some(log) = self.store.hci.logs.get(key).cloned() {
-                    self.change(writer, HciObject::UpgradeLog, &log, |log| log.started = true);
+                    // First it starts what collects; only then it can be told to stop.
+                    let (kind, status) = if log.started() {
+                        (Log::STOPPED, "Unknown")
+                    } else {
+                        (Log::STARTED, "True")
+                    };
+                    let now = second(self.now);
+                    self.change(writer, HciObject::UpgradeLog, &log, |log| {
+                        log.conditions = log.with(kind, status, now);
+                    });
                 }
             }
             Shelf::Hci(HciKind::Server) => {
@@ -69,7 +78,10 @@ impl World {
                 .get(key)
                 .is_none_or(|image| image.imported || image.gave_up.is_some()),
             Shelf::Hci(HciKind::UpgradeLog) => {
-                let done = hci.logs.get(key).is_none_or(|log| log.started);
+                let done = hci
+                    .logs
+                    .get(key)
+                    .is_none_or(|log| log.can_be_stopped() || log.stopped());
                 done || self.script.trouble.parts.no_logs
             }
             Shelf::Hci(HciKind::Server) => hci.servers.get(key).is_none_or(|server| server.rolled_out),

@@ -451,6 +451,7 @@ pub fn target_of(action: &HciAction) -> Option<&Target> {
             Some(node)
         }
         HciAction::DeleteJob { job } => Some(job),
+        HciAction::StopLog { log, .. } | HciAction::DeleteLog { log } => Some(log),
         HciAction::LabelImage { image, .. } | HciAction::DeleteImage { image } => Some(image),
         HciAction::RestartRepo { deployment, .. } | HciAction::DeleteRepo { deployment } => Some(deployment),
         HciAction::DeleteRepoService { service } => Some(service),

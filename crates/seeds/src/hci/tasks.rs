@@ -293,6 +293,8 @@ impl World {
         match (work, machine) {
             (HostWork::InstallSystem, Some(machine)) => machine.installed = true,
             (HostWork::RestartSoon, Some(machine)) => machine.restarts = true,
+            (HostWork::HoldMultus, Some(machine)) => machine.holds_multus = true,
+            (HostWork::LetMultusGo, Some(machine)) => machine.holds_multus = false,
             (HostWork::UpgradeRancher, _) => self.bring_rancher(),
             _ => {}
         }

@@ -27,6 +27,7 @@ use tokio::task::JoinHandle;
 
 pub use afloat_scenes::{Act, End, Ground, HciScenario, SYSTEM, Script, Trouble, VmShape};
 pub use ground::run_of;
+pub use parts::LOG_STATE;
 pub use tasks::HostLog;
 
 use crate::actor::Actor;

@@ -4,20 +4,23 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use kube::ResourceExt;
+use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
 use super::takes::Takes;
-use super::told;
 use crate::actor::{Actor, Decision, Turn};
 use crate::object::{Kind, ObjectRef};
 use crate::queue::Queue;
 use crate::request::Request;
 use crate::view::{Change, View};
 use afloat_core::hci::task::RANCHER_NAMESPACE;
-use afloat_core::hci::view::HciKind;
+use afloat_core::hci::view::{HciKind, Log};
 use afloat_scenes::PartsTrouble;
 
 const TAKES: Duration = Duration::from_secs(30);
+/// On a log: whether its controller collects.
+pub const LOG_STATE: &str = "harvesterhci.io/upgradeLogState";
 
 /// Whoever imports images, collects logs and starts repositories.
 #[derive(Debug)]
@@ -37,15 +40,49 @@ impl Importers {
         }
     }
 
-    /// The condition an object gets when the work for it is done; nothing where it never is.
-    fn outcome(&self, kind: HciKind) -> Option<Value> {
-        let condition = match (kind, self.trouble.no_images) {
-            (HciKind::Image, Some(why)) => json!({ "type": "Imported", "status": "False", "message": why }),
-            (HciKind::Image, None) => json!({ "type": "Imported", "status": "True" }),
-            _ if self.trouble.no_logs => return None,
-            _ => json!({ "type": "Started", "status": "True" }),
+    /// What an object becomes when the work for it is done; nothing where there is none, or it is never done.
+    fn outcome(&self, kind: HciKind, object: &DynamicObject) -> Option<Value> {
+        let said = object.data["status"]["conditions"].as_array();
+        let said: Vec<&Value> = said.into_iter().flatten().collect();
+        if kind == HciKind::UpgradeLog {
+            return if self.trouble.no_logs {
+                None
+            } else {
+                collect(object, &said)
+            };
+        }
+        let condition = match self.trouble.no_images {
+            Some(why) => json!({ "type": "Imported", "status": "False", "message": why }),
+            None => json!({ "type": "Imported", "status": "True" }),
         };
-        Some(condition)
+        let is_done = said.iter().any(|said| said["type"] == condition["type"]);
+        (!is_done).then(|| json!({ "status": { "conditions": [condition] } }))
+    }
+}
+
+/// The next step of Harvester's controller of logs: it starts what collects, collects until it is told to stop, and takes down what it had set up.
+/// Told before it collects, it heeds nothing.
+fn collect(log: &DynamicObject, said: &[&Value]) -> Option<Value> {
+    let status = |kind: &str| {
+        let condition = said.iter().find(|said| said["type"] == kind)?;
+        condition["status"].as_str()
+    };
+    let state = log.annotations().get(LOG_STATE).map(String::as_str);
+    let with = |kind: &str, status: &str| {
+        let set = json!({ "type": kind, "status": status });
+        let all: Vec<&Value> = said.iter().copied().chain([&set]).collect();
+        json!({ "conditions": all })
+    };
+    match (status(Log::STARTED), status(Log::STOPPED), state) {
+        (None, _, _) => Some(json!({ "status": with(Log::STARTED, "True") })),
+        (Some("True"), None, _) => Some(json!({
+            "metadata": { "annotations": { LOG_STATE: "Collecting" } },
+            "status": with(Log::STOPPED, "Unknown"),
+        })),
+        (_, Some("True"), Some("Collecting")) => {
+            Some(json!({ "metadata": { "annotations": { LOG_STATE: "Stopped" } } }))
+        }
+        _ => None,
     }
 }
 
@@ -72,7 +109,7 @@ impl Actor for Importers {
     }
 
     fn decide(&mut self, item: &ObjectRef, turn: &mut Turn<'_>) -> Decision {
-        let (is_done, status) = match item.kind {
+        let (is_done, change) = match item.kind {
             Kind::Deployment => {
                 let Some(repo) = turn.view.deployments.get(&item.key) else {
                     return Decision::nothing();
@@ -91,12 +128,10 @@ impl Actor for Importers {
                 let Some(object) = turn.view.one_of(kind, &item.key) else {
                     return Decision::nothing();
                 };
-                let Some(condition) = self.outcome(kind) else {
+                let Some(change) = self.outcome(kind, object) else {
                     return Decision::nothing();
                 };
-                let said = object.data["status"]["conditions"].as_array();
-                let is_done = said.into_iter().flatten().any(|said| said["type"] == condition["type"]);
-                (is_done, json!({ "conditions": [condition] }))
+                (false, change)
             }
             _ => return Decision::nothing(),
         };
@@ -110,8 +145,8 @@ impl Actor for Importers {
             return Decision::nothing();
         };
         Decision::request(match item.kind {
-            Kind::Hci(kind) => told(kind, object.meta(), &status),
-            kind => Request::patch_status(kind, object.meta(), &status),
+            kind @ Kind::Hci(_) => Request::patch(kind, object.meta(), change),
+            kind => Request::patch_status(kind, object.meta(), &change),
         })
     }
 }

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use afloat_core::hci::task::HostWork;
 use afloat_core::hci::view::HciKind;
-use afloat_sim::hci::{End, HciScenario, SYSTEM, VmShape, run_of};
+use afloat_sim::hci::{End, HciScenario, LOG_STATE, SYSTEM, VmShape, run_of};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
 use kube::api::DynamicObject;
@@ -269,6 +270,13 @@ async fn left(play: &HciPlay) -> Result<Vec<String>, PlayError> {
             left.push(format!("deployment {}", repo.name_any()));
         }
     }
+    left.extend(holds_multus(play));
+    // Whoever collects has taken down what it had set up for it.
+    for log in play.all(HciKind::UpgradeLog).await? {
+        if log.annotations().get(LOG_STATE).is_none_or(|state| state != "Stopped") {
+            left.push(format!("upgradelog {}, which goes on", log.name_any()));
+        }
+    }
     for chart in play.all(HciKind::Chart).await? {
         left.extend(chart_is_not_as_it_was(&chart));
     }
@@ -287,6 +295,18 @@ async fn left(play: &HciPlay) -> Result<Vec<String>, PlayError> {
         left.extend(rancher(&nodes, &cluster));
     }
     Ok(left.into_iter().map(|what| format!("rule 7: left: {what}")).collect())
+}
+
+/// Hosts on which RKE2 is still kept from bringing its multus.
+fn holds_multus(play: &HciPlay) -> impl Iterator<Item = String> + use<> {
+    let mut held = BTreeMap::new();
+    for (node, work) in play.world.host.all() {
+        if matches!(work, HostWork::HoldMultus | HostWork::LetMultusGo) {
+            held.insert(node, work == HostWork::HoldMultus);
+        }
+    }
+    let held = held.into_iter().filter(|(_, held)| *held);
+    held.map(|(node, _)| format!("multus held on {node}"))
 }
 
 /// Fleet has its charts back, with the values that people gave.

@@ -5,6 +5,7 @@
 mod images;
 mod manifests;
 mod migrations;
+mod multus;
 mod post_drain;
 mod pre_drain;
 mod restore_vm;
@@ -22,6 +23,7 @@ use crate::view::{Key, NodeName, View};
 pub use images::{clean_up, prepare};
 pub use manifests::{RANCHER_NAMESPACE, apply_manifests, at_release};
 pub use migrations::ends_until;
+pub use multus::{hold_multus, let_multus_go};
 pub use post_drain::{post_drain, single_node};
 pub use pre_drain::{emptied, pre_drain};
 pub use restore_vm::{moved_from, restore_vm, stopped_for_another};
@@ -60,6 +62,10 @@ pub enum HostWork {
     InstallSystem,
     /// The machine restarts, soon after the task has ended.
     RestartSoon,
+    /// RKE2 does not bring its own multus when it starts.
+    HoldMultus,
+    /// It does again.
+    LetMultusGo,
 }
 
 impl HostWork {
@@ -77,6 +83,8 @@ impl HostWork {
             Self::BringSystem => "brings the new operating system to the host",
             Self::InstallSystem => "installs the new operating system beside the running one",
             Self::RestartSoon => "lets the machine restart in half a minute",
+            Self::HoldMultus => "keeps RKE2 from bringing its multus",
+            Self::LetMultusGo => "lets RKE2 bring its multus again",
         }
     }
 }
@@ -140,6 +148,8 @@ pub fn look(job: JobKind, view: &View, errand: &Errand, host: &HostDone, now: Ti
         JobKind::SingleNodeUpgrade => single_node,
         JobKind::RestoreVm => restore_vm,
         JobKind::CleanUp => clean_up,
+        JobKind::HoldMultus => hold_multus,
+        JobKind::LetMultusGo => let_multus_go,
     };
     look(view, errand, host, now)
 }
@@ -148,7 +158,8 @@ pub fn look(job: JobKind, view: &View, errand: &Errand, host: &HostDone, now: Ti
 pub fn watches(job: JobKind) -> impl Iterator<Item = HciKind> {
     let (own, release) = match job {
         JobKind::ApplyManifests => (SERVICES, RELEASE),
-        JobKind::Prepare | JobKind::CleanUp => (&[][..], &[][..]),
+        JobKind::Prepare | JobKind::CleanUp | JobKind::LetMultusGo => (&[][..], &[][..]),
+        JobKind::HoldMultus => (&[HciKind::Upgrade][..], &[][..]),
         JobKind::PreDrain | JobKind::RestoreVm => (MACHINES, MIGRATIONS),
         JobKind::PostDrain | JobKind::SingleNodeUpgrade => (MACHINES, RELEASE),
     };

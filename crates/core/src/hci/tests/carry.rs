@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use afloat_api::foreign::rancher::{LOCAL_CLUSTER, LOCAL_NAMESPACE};
+use afloat_api::labels;
 
 use super::world::{NAME, RELEASE, World};
-use crate::hci::action::{ClusterChange, HciAction, Hook, NodeMark};
-use crate::hci::view::{HciObject, Image, Job, Log};
+use crate::hci::action::{ClusterChange, HciAction, Hook, JobKind, NodeMark};
+use crate::hci::view::{HciObject, Image, Job};
 use crate::testing::uid;
 use crate::view::{Key, Revision, Workload, WorkloadKind};
 
@@ -22,7 +23,13 @@ impl World {
                 );
                 self.put_upgrade((**after).clone());
             }
-            HciAction::Confirm { .. } | HciAction::NotLatest { .. } => {}
+            HciAction::Confirm { .. } => {}
+            HciAction::NotLatest { target } => {
+                let mut older = self.view.hci.upgrades[&target.key].what.clone();
+                let labels = older.metadata.labels.get_or_insert_default();
+                labels.remove(labels::HARVESTER_LATEST_UPGRADE);
+                self.take(&target.key.namespace, &target.key.name, older, HciObject::Upgrade);
+            }
             HciAction::MarkNode { node, mark, value } => {
                 let value = value.clone();
                 let as_of = self.view.nodes_as_of;
@@ -37,7 +44,9 @@ impl World {
                 self.change_node(&node.key.name, |node| node.taints.clone_from(taints));
             }
             HciAction::CreateJob(job) => {
+                let multus = matches!(job.kind, JobKind::HoldMultus | JobKind::LetMultusGo);
                 let made = Job {
+                    complete: multus && !self.multus_hangs,
                     upgrade_uid: Some(job.upgrade.uid.clone()),
                     created_at: Some(self.now),
                     ..Job::default()
@@ -52,12 +61,14 @@ impl World {
             HciAction::DeleteJob { job } => {
                 self.view.hci.jobs.remove(&job.key);
             }
-            HciAction::CreateLog { key, .. } => {
-                let log = Log {
-                    upgrade: Arc::from(NAME),
-                    started: true,
-                };
-                self.take(&key.namespace, &key.name, log, HciObject::UpgradeLog);
+            HciAction::CreateLog { key, .. } => self.put_log(&key.name, self.log),
+            HciAction::StopLog { log, conditions } => {
+                let mut stopped = self.view.hci.logs[&log.key].what.clone();
+                stopped.conditions.clone_from(conditions);
+                self.take(&log.key.namespace, &log.key.name, stopped, HciObject::UpgradeLog);
+            }
+            HciAction::DeleteLog { log } => {
+                self.view.hci.logs.remove(&log.key);
             }
             HciAction::CreateImage { key, .. } => {
                 let image = Image {

@@ -5,7 +5,7 @@ use afloat_api::harvester::{
 };
 
 use super::world::{NAME, World, meta};
-use crate::hci::view::{Backup, CapiCluster, HciObject, Log, Volume};
+use crate::hci::view::{Backup, CapiCluster, HciObject, Volume};
 use crate::hci::{Request, Verdict, admit};
 
 const SKIP: &str = r#""imagePreloadOption":{"strategy":{"type":"skip"}}"#;
@@ -457,16 +457,7 @@ fn h41_logs_are_collected_once_for_an_upgrade_that_begins_and_asks_for_them() {
         "harvester-system only",
         "a namespace",
     );
-    let collecting = Log {
-        upgrade: NAME.into(),
-        started: false,
-    };
-    world.take(
-        "harvester-system",
-        &format!("{NAME}-upgradelog"),
-        collecting,
-        HciObject::UpgradeLog,
-    );
+    world.put_log(&format!("{NAME}-upgradelog"), &[]);
     let second = log("harvester-system", "mine", NAME);
     refused(
         &admit(&world.view, &Request::CreateUpgradeLog(&second)),

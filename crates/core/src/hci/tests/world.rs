@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use crate::action::{Action, Decision, Event};
 use crate::hci::action::{HciAction, JobKind};
 use crate::hci::view::{
-    CapiCluster, Chart, HciObject, Job, LocalCluster, Machine, RepoAnswer, RestoreList, Run, Seen, Server, Vm, Vmi,
+    CapiCluster, Chart, HciObject, Job, LocalCluster, Log, Machine, RepoAnswer, RestoreList, Run, Seen, Server, Vm, Vmi,
 };
 use crate::objects::target_of;
 use crate::subject::{Subject, decide};
@@ -35,7 +35,13 @@ pub struct World {
     pub events: Vec<Event>,
     /// Only the first write of each decision is carried out, as if the process ended after it.
     pub one_by_one: bool,
+    /// What Harvester's controller of logs says of a log that was made.
+    pub log: &'static [(&'static str, &'static str)],
+    /// The Jobs that hold multus and let it go do not end by themselves.
+    pub multus_hangs: bool,
 }
+
+pub const COLLECTING: &[(&str, &str)] = &[("Started", "True"), ("Stopped", "Unknown")];
 
 pub fn name(number: usize) -> String {
     format!("node-{number}")
@@ -51,6 +57,8 @@ impl World {
             done: Vec::new(),
             events: Vec::new(),
             one_by_one: false,
+            log: COLLECTING,
+            multus_hangs: false,
         };
         world.view.hci.image = Arc::from("afloat:test");
         for number in 1..=count {
@@ -121,6 +129,18 @@ impl World {
             what,
         };
         self.view.hci.take(wrap(Arc::new(seen)));
+    }
+
+    /// What Harvester's controller of logs says of a log.
+    pub fn put_log(&mut self, name: &str, says: &[(&str, &str)]) {
+        let mut log = Log {
+            upgrade: Arc::from(NAME),
+            ..Log::default()
+        };
+        for (kind, status) in says {
+            log.conditions = log.with(kind, status, self.now);
+        }
+        self.take(NAMESPACE, name, log, HciObject::UpgradeLog);
     }
 
     pub fn setting(&mut self, value: &str) {

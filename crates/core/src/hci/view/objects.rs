@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use afloat_api::harvester::HarvesterCondition;
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -28,12 +29,53 @@ pub struct RepoAnswer {
     pub failures: u32,
 }
 
-/// How far a collection of logs is.
+/// A collection of logs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Log {
     /// Name of the Upgrade it is for.
     pub upgrade: Arc<str>,
-    pub started: bool,
+    /// What Harvester's controller of logs says of it, and what is said to that controller.
+    pub conditions: Vec<HarvesterCondition>,
+}
+
+impl Log {
+    /// Its controller has set up what collects.
+    pub const STARTED: &'static str = "Started";
+    /// `Unknown` as long as its controller collects; `True` tells it to stop.
+    pub const STOPPED: &'static str = "Stopped";
+
+    fn says(&self, kind: &str, status: &str) -> bool {
+        let mut all = self.conditions.iter();
+        all.any(|condition| condition.kind == kind && condition.status == status)
+    }
+
+    pub fn started(&self) -> bool {
+        self.says(Self::STARTED, "True")
+    }
+
+    /// It collects, and would stop if it were told to. Told before that, its controller would not heed it, then or later.
+    pub fn can_be_stopped(&self) -> bool {
+        self.says(Self::STOPPED, "Unknown")
+    }
+
+    pub fn stopped(&self) -> bool {
+        self.says(Self::STOPPED, "True")
+    }
+
+    /// Its conditions with one of them set.
+    #[must_use]
+    pub fn with(&self, kind: &str, status: &str, now: Timestamp) -> Vec<HarvesterCondition> {
+        let now = format!("{now:.0}");
+        let others = self.conditions.iter().filter(|condition| condition.kind != kind);
+        let set = HarvesterCondition {
+            kind: kind.to_owned(),
+            status: status.to_owned(),
+            last_update_time: now.clone(),
+            last_transition_time: now,
+            ..HarvesterCondition::default()
+        };
+        others.cloned().chain([set]).collect()
+    }
 }
 
 /// An image of a virtual machine.

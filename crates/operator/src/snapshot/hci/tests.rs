@@ -128,3 +128,18 @@ fn h43_the_tickets_of_a_volume_are_read() {
         ]
     );
 }
+
+#[test]
+fn a_log_is_read_with_all_that_its_controller_says() {
+    let body = json!({ "spec": { "upgradeName": "u" }, "status": { "conditions": [
+        { "type": "Started", "status": "True", "lastUpdateTime": "2026-08-01T10:00:00Z" },
+        { "type": "Stopped", "status": "Unknown" },
+        { "of another": "form" },
+    ] } });
+    let HciObject::UpgradeLog(log) = reduced(HciKind::UpgradeLog, body) else {
+        panic!("another kind")
+    };
+    assert_eq!(&*log.upgrade, "u");
+    assert!(log.started() && log.can_be_stopped() && !log.stopped());
+    assert_eq!(log.conditions[0].last_update_time, "2026-08-01T10:00:00Z");
+}
