@@ -264,11 +264,13 @@ fn planes_alone(view: &View, subjects: &mut BTreeSet<Subject>) {
     }
 }
 
-/// The groups of a node that a person wishes something of, also those that are done: a wish that comes too late is taken back, or the next
-/// upgrade would hear it.
+/// The groups of nodes that a person wishes something of, also those that are done: a wish that comes too late is taken back, or the next
+/// upgrade would hear it. Whether a control plane can be undone yet hangs on any other node: one may have joined with a newer kubelet.
 fn who_hears_a_wish(view: &View, node: &NodeName, subjects: &mut BTreeSet<Subject>) {
-    if view.nodes.get(node).is_some_and(|node| node.wish.is_some()) {
-        for (_, upgrade) in view.node_upgrades_of(node.as_str()) {
+    let changed = view.nodes.get(node);
+    let planes = view.control_plane_nodes().filter(|plane| plane.name != *node);
+    for wished in changed.into_iter().chain(planes).filter(|node| node.wish.is_some()) {
+        for (_, upgrade) in view.node_upgrades_of(wished.name.as_str()) {
             subjects.extend(group_above(view, upgrade).map(|(group, _)| group));
         }
     }

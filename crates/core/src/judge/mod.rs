@@ -375,6 +375,9 @@ impl Turn<'_> {
                 }
             }
         }
+        if self.undoes_control_plane_first() {
+            return self.grant_undoing(settings);
+        }
         let granting = Granting {
             view: self.view,
             roster: &self.roster,

@@ -98,16 +98,30 @@ pub fn is_latest(view: &View, standing: Standing<'_>) -> bool {
         .all(|(_, other)| born(other) <= mine)
 }
 
-impl Turn<'_> {
+impl<'a> Turn<'a> {
+    /// Nodes whose upgrade a person wants undone, and for which it is not too late.
+    fn undoing_wished(&self) -> Vec<Standing<'a>> {
+        let standings = self.roster.standings().map(|(_, standing)| standing);
+        let wished = standings.filter(|standing| {
+            standing.succeeded() && is_wished(self.view, *standing) && undo_refused(self.view, *standing).is_none()
+        });
+        wished.collect()
+    }
+
+    /// Whether a control plane is to be undone: nobody else is let go before, as it is too late for that once a worker has begun.
+    pub(super) fn undoes_control_plane_first(&self) -> bool {
+        let wished = self.undoing_wished();
+        wished.iter().any(|one| one.upgrade.spec.role != NodeRole::Worker)
+    }
+
     /// A slot for a node whose upgrade a person wants undone: alone, under the lock, within the budget and behind open gates.
     pub(super) fn grant_undoing(&mut self, settings: &Settings) {
         if settings.abort || settings.paused || !self.status.slots.is_empty() {
             return;
         }
-        let wished = self.roster.standings().map(|(_, standing)| standing).find(|standing| {
-            standing.succeeded() && is_wished(self.view, *standing) && undo_refused(self.view, *standing).is_none()
-        });
-        let Some(standing) = wished else { return };
+        let Some(standing) = self.undoing_wished().into_iter().next() else {
+            return;
+        };
         if let Err(closed) = gates::custom(self.view, self.key, settings) {
             return self.held.push((NodeName::from(standing.node()), *closed));
         }

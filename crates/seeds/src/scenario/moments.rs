@@ -164,8 +164,8 @@ pub(super) static MOMENTS: &[Scenario] = &[
     ),
     scenario(
         "rollback-second-succeeded",
-        "after it was done, when the next one is at work: it comes too late once a worker has begun",
-        SUCCEEDED,
+        "after it was done, when the next one is at work: it goes before anybody else is let go",
+        FAILED,
         30 * MINUTE,
         |setup| rollback_in(setup, NodeState::Succeeded, SECOND_ONE),
     ),

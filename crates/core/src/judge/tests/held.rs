@@ -287,6 +287,18 @@ fn a_wish_that_comes_too_late_is_heard_by_the_group_that_takes_it_back() {
     assert!(decision.actions.iter().any(|action| action.name() == "clear-wish"));
 }
 
+/// Whether it can be undone hangs on the kubelets of all others.
+#[test]
+fn rule_12_a_wish_for_a_control_plane_is_heard_again_when_any_node_changes() {
+    let (mut table, key) = table(1, 1, spec());
+    table.run(&key);
+    let group = Subject::ControlPlane(table.view().control_planes.keys().next().unwrap().clone());
+    let joined = Changed::Node("worker-9".into());
+    assert!(!affected(table.view(), &joined).contains(&group));
+    table.wish("cp-1", Wish::Rollback);
+    assert!(affected(table.view(), &joined).contains(&group));
+}
+
 #[test]
 fn two_control_planes_lose_their_quorum_only_where_that_is_accepted() {
     let (mut of_upgrade, key) = table(2, 0, spec());

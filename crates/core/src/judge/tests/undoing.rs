@@ -36,6 +36,28 @@ fn a_control_plane_is_not_undone_once_a_worker_has_started() {
     assert!(table.slots(&key).is_empty());
 }
 
+/// A worker that began first would make it too late, and the person had asked in time.
+#[test]
+fn a_control_plane_that_a_person_wants_undone_goes_before_anybody_else() {
+    let (mut table, key) = table(3, 1, spec());
+    for node in ["cp-1", "cp-2"] {
+        table.stage_all();
+        assert_eq!(table.slot_nodes(&key), [node]);
+        table.becomes(node, NodeState::Succeeded, None);
+    }
+    table.stage_all();
+    table.wish("cp-2", Wish::Rollback);
+    table.settle();
+    assert_eq!(table.slot_nodes(&key), ["cp-3"], "who is at work is not put off");
+    table.becomes("cp-3", NodeState::Succeeded, None);
+    table.settle();
+    let slots = table.slots(&key);
+    assert_eq!(table.slot_nodes(&key), ["cp-2"]);
+    assert!(slots[0].undoing);
+    assert_eq!(table.node_upgrade("cp-2").spec.desired, DesiredNodeState::RolledBack);
+    assert_eq!(table.node_upgrade("worker-1").spec.desired, DesiredNodeState::Staged);
+}
+
 #[test]
 fn an_undoing_waits_for_the_upgrade_that_is_at_work() {
     let mut table = Table::new(Cluster::new(1, 2, FROM).images(&[TO, "v1.37.1"]));
