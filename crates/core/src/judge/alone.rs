@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use afloat_api::clusterupgrade::Slot;
-use afloat_api::{GroupUpgradeStatus, Reason, annotations, names};
+use afloat_api::{GroupUpgradeStatus, NodeState, Reason, annotations, names};
 
 use super::group::Turn;
 use super::roster::{Group, Roster};
@@ -38,7 +38,9 @@ impl Turn<'_> {
             // Its upgrade had the lock before it made the group.
             return HasCluster::Yes;
         }
-        let new = super::group::missing(self.view, &self.members).next().is_some();
+        // After a failure nobody goes, and the lock is given back; without room nothing is brought now.
+        let goes_on = !self.members.nodes.iter().any(Standing::failed) && self.room_to_stage() > 0;
+        let new = goes_on && super::group::missing(self.view, &self.members).next().is_some();
         let Some(stage) = self
             .stage()
             .filter(|_| new && !self.deleting() && !self.group().paused())
@@ -53,6 +55,12 @@ impl Turn<'_> {
         } else {
             HasCluster::NotYet
         }
+    }
+
+    /// Whether something is being brought to a machine: another upgrade that has the cluster would bring its own there.
+    pub(super) fn is_bringing(&self) -> bool {
+        let mut nodes = self.members.nodes.iter();
+        nodes.any(|standing| standing.state() == NodeState::Staging)
     }
 
     /// Who may go next, and where that is nobody, whose upgrade may be undone.

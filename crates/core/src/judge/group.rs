@@ -179,7 +179,7 @@ impl<'a> Turn<'a> {
 
     /// How many more nodes may be staged now. Where one bound counts for all groups they take their turns, control planes first: each
     /// sees what the others have begun, and no two begin at once.
-    fn room_to_stage(&self) -> usize {
+    pub(super) fn room_to_stage(&self) -> usize {
         // To one that is away nothing is brought, for however long: it keeps nobody else waiting.
         let is_there = |standing: &Standing<'_>| {
             self.view
@@ -408,7 +408,8 @@ impl<'a> Turn<'a> {
             slots: ledger,
             conditions,
         };
-        let nobody_is_to_go = over || failed > 0 || self.deleting() || self.is_stuck();
+        let failed = failed > 0 && !self.is_bringing();
+        let nobody_is_to_go = over || failed || self.deleting() || self.is_stuck();
         self.give_back(&status, nobody_is_to_go);
         if status != before {
             self.write_status(status);

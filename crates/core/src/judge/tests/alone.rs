@@ -402,3 +402,30 @@ fn what_a_group_alone_must_not_do_does_not_leave_the_core() {
     held.spec.paused = Some(true);
     assert_eq!(broken(&table, &grants), Some(6));
 }
+
+/// More machines than things are brought to at once: it had the lock and gave it back in turns, and what was being brought was void.
+#[test]
+fn a_large_group_alone_of_which_one_failed_gives_the_lock_back_once_nothing_is_being_brought() {
+    let (mut table, group) = workers_alone(30);
+    table.settle();
+    assert!(table.view().lock.is_some());
+    let first: Vec<String> = table.pending();
+    assert_eq!(first.len(), 10);
+    table.becomes(&first[0], NodeState::Staged, None);
+    for node in &first[1..] {
+        table.becomes(node, NodeState::Staging, None);
+    }
+    table.settle();
+    assert_eq!(slots_of_workers(&table, &group), [first[0].as_str()]);
+    table.becomes(&first[0], NodeState::Failed, Some(Reason::StepFailed));
+    table.becomes(&first[0], NodeState::RolledBack, Some(Reason::StepFailed));
+    table.settle();
+    let there = table.view().node_upgrades().len();
+    assert!(table.view().lock.is_some(), "pods of its are at work on nine machines");
+    for node in &first[1..] {
+        table.becomes(node, NodeState::Staged, None);
+    }
+    table.settle();
+    assert_eq!(table.view().lock, None);
+    assert_eq!(table.view().node_upgrades().len(), there, "nobody else is to go");
+}

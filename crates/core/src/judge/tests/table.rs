@@ -290,17 +290,18 @@ impl Table {
         self.now += SignedDuration::from_secs(1);
     }
 
+    /// Nodes to which nothing has been brought yet.
+    pub fn pending(&self) -> Vec<String> {
+        let upgrades = self.view().node_upgrades().values();
+        let pending = upgrades.filter(|upgrade| Standing::of(upgrade).state() == NodeState::Pending);
+        pending.map(|upgrade| upgrade.spec.node.name.clone()).collect()
+    }
+
     /// Everyone who waits for it is staged.
     pub fn stage_all(&mut self) {
         for _ in 0..20 {
             self.settle();
-            let pending: Vec<String> = self
-                .view()
-                .node_upgrades()
-                .values()
-                .filter(|upgrade| Standing::of(upgrade).state() == NodeState::Pending)
-                .map(|upgrade| upgrade.spec.node.name.clone())
-                .collect();
+            let pending = self.pending();
             if pending.is_empty() {
                 return;
             }
