@@ -170,19 +170,18 @@ fn wanted(view: &View) -> Vec<(Key, Place, bool)> {
         let Some(ready) = condition_of(upgrade, "RepoReady").filter(|_| running) else {
             continue;
         };
-        let place = match config::repo_url(upgrade) {
-            Ok(Some(url)) => Place::Url(url.to_owned()),
-            _ => {
-                let name = afloat_api::names::cut(&format!("upgrade-repo-{}", key.name));
-                let slot = (WorkloadKind::Deployment, Key::new(NAMESPACE, &name));
-                // While its pods start nobody can answer: that would be counted against it.
-                if view.workloads.get(&slot).is_none_or(|deployment| deployment.ready == 0) {
-                    continue;
-                }
-                Place::Service {
-                    namespace: NAMESPACE.to_owned(),
-                    name,
-                }
+        let place = if let Ok(Some(url)) = config::repo_url(upgrade) {
+            Place::Url(url.to_owned())
+        } else {
+            let name = afloat_api::names::cut(&format!("upgrade-repo-{}", key.name));
+            let slot = (WorkloadKind::Deployment, Key::new(NAMESPACE, &name));
+            // While its pods start nobody can answer: that would be counted against it.
+            if view.workloads.get(&slot).is_none_or(|deployment| deployment.ready == 0) {
+                continue;
+            }
+            Place::Service {
+                namespace: NAMESPACE.to_owned(),
+                name,
             }
         };
         all.push((key.clone(), place, ready == Tri::True));

@@ -1,6 +1,7 @@
 //! The actions of upgrades of Harvester as requests. The objects they make are in `hci_objects`.
 
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use afloat_api::harvester::Upgrade;
 use afloat_api::{annotations, labels};
@@ -73,8 +74,7 @@ pub fn of(action: &HciAction) -> Request {
             node,
             vms,
         } => {
-            let names = vms.iter().map(String::as_str).collect::<Vec<_>>().join(",");
-            let data = json!({ "data": { node.as_str(): names } });
+            let data = recorded(node.as_str(), vms);
             match list {
                 Some(list) => change(Is::RestoreList, list, data),
                 None => make(
@@ -88,6 +88,12 @@ pub fn of(action: &HciAction) -> Request {
         HciAction::EnableAddon { addon, enabled } => change(Is::Addon, addon, spec(&json!({ "enabled": enabled }))),
         HciAction::Task(write) => task::of(write),
     }
+}
+
+/// The machines that were stopped for a node.
+fn recorded(node: &str, vms: &BTreeSet<String>) -> Value {
+    let names = vms.iter().map(String::as_str).collect::<Vec<_>>().join(",");
+    json!({ "data": { node: names } })
 }
 
 fn spec(fields: &Value) -> Value {

@@ -88,7 +88,7 @@ impl Executor<'_> {
             HciAction::StopLog { log, conditions } => {
                 let there = meant(self.world.store.hci.logs.get(&log.key), log, self.loose())?;
                 self.change(HciObject::UpgradeLog, &there, |log| {
-                    log.conditions.clone_from(conditions)
+                    log.conditions.clone_from(conditions);
                 })
             }
             HciAction::DeleteLog { log } => self.delete(HciKind::UpgradeLog, log),

@@ -61,6 +61,13 @@ impl World {
             HciAction::DeleteJob { job } => {
                 self.view.hci.jobs.remove(&job.key);
             }
+            _ => self.carry_out_on_images(action),
+        }
+    }
+
+    /// What becomes of logs, images and the repository.
+    fn carry_out_on_images(&mut self, action: &HciAction) {
+        match action {
             HciAction::CreateLog { key, .. } => self.put_log(&key.name, self.log),
             HciAction::StopLog { log, conditions } => {
                 let mut stopped = self.view.hci.logs[&log.key].what.clone();
@@ -86,12 +93,6 @@ impl World {
             HciAction::DeleteImage { image } => {
                 self.view.hci.images.remove(&image.key);
             }
-            _ => self.carry_out_more(action),
-        }
-    }
-
-    fn carry_out_more(&mut self, action: &HciAction) {
-        match action {
             HciAction::CreateRepo(repo) => {
                 let workload = Workload {
                     kind: WorkloadKind::Deployment,
@@ -116,6 +117,12 @@ impl World {
             HciAction::DeleteRepoService { service } => {
                 self.view.hci.services.remove(&service.key);
             }
+            _ => self.carry_out_more(action),
+        }
+    }
+
+    fn carry_out_more(&mut self, action: &HciAction) {
+        match action {
             HciAction::PatchCluster { cluster, change } => self.change_cluster(&cluster.key, change),
             HciAction::Answer { secret, hook, value } => {
                 let mut plan = self.view.hci.plans[&secret.key].what.clone();

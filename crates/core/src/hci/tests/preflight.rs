@@ -269,7 +269,7 @@ fn rule_3_a_write_that_takes_rancher_too_far_or_back_stops_the_upgrade() {
     use crate::hci::action::{ClusterChange, HciAction};
     let mut world = World::new(3);
     world.change_node("node-1", |node| {
-        node.kubelet_version = super::world::NEW_RKE2.parse().ok()
+        node.kubelet_version = super::world::NEW_RKE2.parse().ok();
     });
     let broken = |world: &World, version: &str, asks: bool| {
         let cluster = world.view.hci.local_cluster().unwrap();

@@ -122,7 +122,7 @@ fn nobody_is_taken_for_done_while_rancher_is_at_work_or_others_are_behind() {
     assert_eq!(world.state("node-1"), "Images preloaded", "node-3 is behind");
     world.take_through("node-3");
     change_cluster(&mut world, |cluster| {
-        cluster.checkpoint = Some(Arc::from("configuring"))
+        cluster.checkpoint = Some(Arc::from("configuring"));
     });
     pass(&mut world, 30);
     assert_eq!(world.state("node-1"), "Images preloaded");
