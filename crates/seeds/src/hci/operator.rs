@@ -417,9 +417,10 @@ impl World {
             let running = condition_of(upgrade, "Completed") == Some(Tri::Unknown);
             let ready = condition_of(upgrade, "RepoReady").filter(|_| running)?;
             let repo = Key::new(SYSTEM, &format!("upgrade-repo-{}", key.name));
-            // While its pods start nobody can answer.
-            let deployment = eyes.view.workloads.get(&(WorkloadKind::Deployment, repo))?;
-            (deployment.ready > 0).then(|| (key.clone(), ready == Tri::True))
+            // While its pods start nobody can answer; what is served elsewhere is none of theirs.
+            let deployment = eyes.view.workloads.get(&(WorkloadKind::Deployment, repo));
+            let answers = self.script.external_repo || deployment.is_some_and(|deployment| deployment.ready > 0);
+            answers.then(|| (key.clone(), ready == Tri::True))
         });
         waiting.collect()
     }

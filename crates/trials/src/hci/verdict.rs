@@ -270,7 +270,8 @@ async fn left(play: &HciPlay) -> Result<Vec<String>, PlayError> {
             left.push(format!("deployment {}", repo.name_any()));
         }
     }
-    left.extend(holds_multus(play));
+    let nodes = play.nodes().await?;
+    left.extend(holds_multus(play, &nodes));
     // Whoever collects has taken down what it had set up for it.
     for log in play.all(HciKind::UpgradeLog).await? {
         if log.annotations().get(LOG_STATE).is_none_or(|state| state != "Stopped") {
@@ -290,23 +291,23 @@ async fn left(play: &HciPlay) -> Result<Vec<String>, PlayError> {
             left.push(format!("addon {} is off", addon.name_any()));
         }
     }
-    let nodes = play.nodes().await?;
     for cluster in play.all(HciKind::Cluster).await? {
         left.extend(rancher(&nodes, &cluster));
     }
     Ok(left.into_iter().map(|what| format!("rule 7: left: {what}")).collect())
 }
 
-/// Hosts on which RKE2 is still kept from bringing its multus.
-fn holds_multus(play: &HciPlay) -> impl Iterator<Item = String> + use<> {
+/// Nodes on which RKE2 is still kept from bringing its multus; what has left the cluster nobody can reach.
+fn holds_multus(play: &HciPlay, nodes: &[Node]) -> Vec<String> {
     let mut held = BTreeMap::new();
     for (node, work) in play.world.host.all() {
         if matches!(work, HostWork::HoldMultus | HostWork::LetMultusGo) {
             held.insert(node, work == HostWork::HoldMultus);
         }
     }
-    let held = held.into_iter().filter(|(_, held)| *held);
-    held.map(|(node, _)| format!("multus held on {node}"))
+    let there = |name: &str| nodes.iter().any(|node| node.name_any() == name);
+    let held = held.into_iter().filter(|(node, held)| *held && there(node));
+    held.map(|(node, _)| format!("multus held on {node}")).collect()
 }
 
 /// Fleet has its charts back, with the values that people gave.

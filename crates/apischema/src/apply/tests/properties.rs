@@ -281,10 +281,24 @@ proptest! {
         let _ = json_patch(&doc, Value::from(operations).to_string().as_bytes());
     }
 
+    /// Not yet at the second time: the API server takes the nulls out of a list that replaces anything but an object (evanphx/json-patch, `merge`).
     #[test]
-    fn merging_twice_is_merging_once(doc in any_json(), patch in any_json()) {
-        if let Ok(once) = merge_patch(&doc, patch.to_string().as_bytes()) {
-            prop_assert_eq!(&merge_patch(&once, patch.to_string().as_bytes()).unwrap(), &once);
+    fn merging_again_and_again_comes_to_rest(doc in any_json(), patch in any_json()) {
+        let patch = patch.to_string();
+        if let Ok(once) = merge_patch(&doc, patch.as_bytes()) {
+            let twice = merge_patch(&once, patch.as_bytes()).unwrap();
+            prop_assert_eq!(&merge_patch(&twice, patch.as_bytes()).unwrap(), &twice);
+        }
+    }
+
+    #[test]
+    fn what_merges_without_lists_merges_twice_as_once(doc in any_json(), patch in any_json()) {
+        let patch = patch.to_string();
+        if patch.contains('[') {
+            return Ok(());
+        }
+        if let Ok(once) = merge_patch(&doc, patch.as_bytes()) {
+            prop_assert_eq!(&merge_patch(&once, patch.as_bytes()).unwrap(), &once);
         }
     }
 }
