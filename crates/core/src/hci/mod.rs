@@ -28,6 +28,7 @@ mod skew;
 pub mod task;
 #[cfg(test)]
 mod tests;
+mod tidy;
 pub mod times;
 mod turn;
 mod unasked;
@@ -41,8 +42,8 @@ use afloat_api::harvester::{UPSTREAM_FINALIZER, Upgrade};
 use jiff::Timestamp;
 
 pub use admit::{Request, Verdict, Wrong, admit};
-pub use cleanup::lingers;
 pub use explain::{explain, running};
+pub use tidy::lingers;
 pub use turn::{PREFLIGHT_PASSED, Tri, condition_of};
 
 use crate::action::{Action, Decision};

@@ -11,7 +11,7 @@ use super::action::{HciAction, Hook, JobKind, NodeMark};
 use super::release::Release;
 use super::turn::{Tri, Turn, minutes_after, moment};
 use super::view::{Job, RestoreList, Seen};
-use super::{alone, cleanup, deadlines, image, pause, pending, rollout, unasked, vms, waits};
+use super::{alone, cleanup, deadlines, image, pause, pending, rollout, tidy, unasked, vms, waits};
 use crate::view::{Node, NodeName};
 
 /// How long a node may take from the end of its Job until it is back with the new system.
@@ -460,6 +460,6 @@ pub fn done(turn: &mut Turn<'_>, node: &Node) {
         });
     }
     // The next nodes' machines have to go somewhere: to the ones that are done first of all.
-    cleanup::untaint(turn, node);
+    tidy::untaint(turn, node);
     cleanup::start_vms(turn, &node.name);
 }
