@@ -69,7 +69,15 @@ impl Turn<'_> {
             return Granted::default();
         }
         if self.group().paused() {
-            return held_back(NodeName::from(""), paused_by_user());
+            let standings = || self.members.nodes.iter();
+            let goes_on = !self.machines_over() && !standings().any(Standing::failed);
+            let undone = standings().any(|standing| is_wished(self.view, standing));
+            // Where nobody is to go, nobody is held.
+            return if goes_on || undone {
+                held_back(NodeName::from(""), paused_by_user())
+            } else {
+                Granted::default()
+            };
         }
         let mut granted = self.grant_next(slots);
         if slots.is_empty() && granted.slots.is_empty() {

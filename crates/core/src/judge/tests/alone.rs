@@ -429,3 +429,24 @@ fn a_large_group_alone_of_which_one_failed_gives_the_lock_back_once_nothing_is_b
     assert_eq!(table.view().lock, None);
     assert_eq!(table.view().node_upgrades().len(), there, "nobody else is to go");
 }
+
+#[test]
+fn a_group_alone_that_is_done_does_not_speak_of_its_pause() {
+    let (mut table, group) = workers_alone(2);
+    for node in ["worker-1", "worker-2"] {
+        table.stage_all();
+        table.becomes(node, NodeState::Succeeded, None);
+    }
+    table.settle();
+    let said = |table: &Table| {
+        let status = table.view().workers[&group].status.clone().unwrap();
+        let ready = status.conditions.into_iter().find(|one| one.type_ == "Ready");
+        ready.unwrap().message
+    };
+    let done = said(&table);
+    Arc::make_mut(table.cluster.view.workers.get_mut(&group).unwrap())
+        .spec
+        .paused = Some(true);
+    table.settle();
+    assert_eq!(said(&table), done);
+}
