@@ -208,10 +208,17 @@ fn rule_7_an_upgrade_does_not_end_on_a_view_of_nodes_from_before_they_were_told(
 #[test]
 fn an_upgrade_of_two_hosts_does_not_wait_for_news_of_nodes_to_end() {
     let mut world = World::new(2);
-    world.start_with(&[(HARVESTER_PAUSE_MAP, r#"{"node-1":"pause"}"#)]);
-    world.reach_nodes();
+    world.start();
+    world.settle();
+    world.preload();
+    // Held between the services and the nodes.
+    world.annotate(afloat_api::annotations::PAUSE, "true");
+    world.complete(JobKind::ApplyManifests, None);
+    assert_eq!(world.condition("SystemServicesUpgraded").0, "True");
+    assert_eq!(world.condition("NodesUpgraded").0, "");
     world.view.nodes_as_of = Revision(1);
     world.delete();
+    assert_eq!(world.decide().nodes_since, None);
     world.settle();
     assert!(world.deleted(), "{:?}", world.decide());
 }
